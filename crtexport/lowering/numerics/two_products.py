@@ -17,15 +17,15 @@ def by_two_products(
     channel."""
     addend, first, second = (int(number) for number in found.constants[0])
     moved = b.let("moved", add(shl(total, i32(found.places)), i32(addend)))
-    high = b.let("high", _upper(moved, first))
+    high = b.let("high", upper_word(moved, first))
     if found.shift is not None:
         scaled = shr(high, i32(found.shift))
     else:
-        scaled = _upper(high, second, 1 << _WORD - 1 if found.rounded else 0)
+        scaled = upper_word(high, second, 1 << _WORD - 1 if found.rounded else 0)
     return clamp(b.let("scaled", scaled), *limits)
 
 
-def _upper(value: Expr, factor: int, half: int = 0) -> Expr:
+def upper_word(value: Expr, factor: int, half: int = 0) -> Expr:
     """The upper word of a product, to which ``half`` is added."""
     product = mul(cast(value, Scalar.I64), const(factor, Scalar.I64))
     total = add(product, const(half, Scalar.I64)) if half else product

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from crtexport.ir.numerics import Numerics
@@ -31,7 +33,9 @@ from crtexport.kir.builder import (
     load,
     max_,
     mul,
+    ne,
     select,
+    shl,
     shr,
     sub,
 )
@@ -44,7 +48,9 @@ from crtexport.lowering.numerics.quantized_arithmetic import (
     same_scales,
     scaled_each,
 )
+from crtexport.lowering.numerics.real_average import AverageSteps, average_steps
 from crtexport.lowering.numerics.requantize import float_range
+from crtexport.lowering.numerics.two_products import upper_word
 from crtexport.lowering.ops.conv import window_taps
 from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import rank, same_types
@@ -88,6 +94,15 @@ class RealAverage(Struct, frozen=True):
         moved = add(steps, f32(float(self.target.zero_point[0] + self.less)))
         value = sub(round_half_even(b, b.let("with_zero", moved)), i32(self.less))
         return b.let("value", clamp(value, *self.limits))
+
+
+    def steps(self, op: AveragePool2D) -> AverageSteps | None:
+        """Returns constants by which sums of integers decide on most averages, None if there are
+        none."""
+        if op.padding.any or self.limits != DType.INT8.limits:
+            return None
+        count = op.window[0] * op.window[1]
+        return average_steps(self.source, self.target, count, self.less, self.limits)
 
 
 _FAR = 2.0**17
@@ -137,6 +152,41 @@ def _pool(context: Context, op: Pool2D, name: str) -> Lowered:
     return lowering.finish()
 
 
+def _decided_by_sums(context: Context, real: RealAverage, steps: AverageSteps) -> Lowered:
+    """The averages of :class:`RealAverage` by sums of integers; those of floats where these don't
+    tell."""
+    op = context.op(AveragePool2D)
+    lowering = Lowering("average_pool2d", context)
+    b, x, y = lowering.b, context.input(0).shape, context.output().shape
+    source, target = lowering.input(0, "input"), lowering.output()
+    window = WindowGeometry.of(op, x, y, op.window)
+    with (
+        b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox,
+        b.loop("c", y[3]) as c,
+    ):
+        def summed(start: Expr, term: Callable[[Expr], Expr]) -> Expr:
+            acc = b.local("sum", start)
+
+            def inside(_ky: Expr, _kx: Expr, iy: Expr, ix: Expr) -> None:
+                b.assign(acc, add(acc, term(load(source, flat_index([n, iy, ix, c], x)))))
+
+            window_taps(b, window, (oy, ox), inside, None)
+            return acc
+
+        total = summed(i32(0), lambda value: cast(value, Scalar.I32))
+        moved = b.let("moved", add(shl(total, i32(steps.places)), i32(steps.addend)))
+        high = b.let("high", upper_word(moved, steps.factor))
+        margin, shift = i32(0 if steps.decided else steps.margin), i32(steps.shift)
+        result = b.local("result", shr(sub(high, margin), shift))
+        if not steps.decided:
+            with b.if_(ne(result, shr(add(high, margin), shift))):
+                cells = i32(op.window[0] * op.window[1])
+                average = b.let("mean", mean(summed(f32(0.0), real.of_stored), cells))
+                b.assign(result, real.stored(b, average))
+        store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), result)
+    return lowering.finish()
+
+
 def lowest(dtype: DType) -> Const:
     """Returns what a maximum of numbers of a type starts from."""
     return f32(LOWEST) if dtype is DType.FLOAT32 else i32(dtype.limits[0])
@@ -167,7 +217,11 @@ def store_result(
 @lowers(AveragePool2D, *POOL_RULES, one_scale_each, averaged_scales)
 def average_pool2d(context: Context) -> Lowered:
     """Sum over the cells of the window that lie in the image, divided by their number."""
-    return _pool(context, context.op(AveragePool2D), "average_pool2d")
+    op, real = context.op(AveragePool2D), RealAverage.of(context)
+    steps = real.steps(op) if real is not None else None
+    if real is not None and steps is not None:
+        return _decided_by_sums(context, real, steps)
+    return _pool(context, op, "average_pool2d")
 
 
 @lowers(MaxPool2D, *POOL_RULES, scaled_each, same_scales)
