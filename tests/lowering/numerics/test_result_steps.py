@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
-from crtexport.lowering.numerics.result_steps import TwoProducts
+from crtexport.lowering.numerics.result_steps import ProductSteps, TwoProducts
 from crtexport.support.fixedpoint import Rounding, scale_in_float32
 
 EVERY_51 = float.fromhex("0x1.a21b08p-8")
@@ -79,3 +81,41 @@ def test_what_isnt_scaled_so() -> None:
     assert TwoProducts.of(layer([0.7], [0], [9]), 0, (-128, 127)) is None
     assert TwoProducts.of(layer([2.0**-25], [0], [9]), 0, (-128, 127)) is None
     assert TwoProducts.of(layer([0.01], [1 << 31], [9]), 0, (-128, 127)) is None
+
+
+BYTES = st.integers(-128, 127)
+
+
+@settings(max_examples=60)
+@given(
+    st.floats(2.0**-10, 0.40625, width=32), BYTES, st.sampled_from([0, 128]),
+    st.integers(1, 255**2), st.sampled_from([(-128, 127), (-5, 90)]),
+)
+def test_every_product_has_its_result(
+    scale: float, zero: int, more: int, reach: int, limits: tuple[int, int]
+) -> None:
+    found = TwoProducts.of_steps([ProductSteps(scale, reach, zero, more, limits)], 13)
+    if found is None:
+        return
+    products = np.arange(-reach, reach + 1)
+    offset, factor, second = found.constants[0].astype(np.int64).tolist()
+    whole = (products << found.places) + offset
+    assert max(np.abs(whole).max(), factor, second) < 1 << 31
+    high = whole * factor >> 32
+    scaled = high >> found.shift if found.shift is not None else (
+        high * second + (found.rounded << 31) >> 32
+    )
+    # MlasQLinearMul: the zero point is added before rounding, in float32.
+    real = products.astype(np.float32) * np.float32(scale) + np.float32(zero + more)
+    wanted = np.clip(np.rint(real), -1000, 1000).astype(np.int64) - more
+    np.testing.assert_array_equal(np.clip(scaled, *limits), np.clip(wanted, *limits))
+
+
+def test_products_of_usual_scales_have_constants() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(50):
+        scale = float(np.float32(2.0 ** rng.uniform(-9, -3)))
+        steps = ProductSteps(scale, 255 * 255, int(rng.integers(-128, 128)), 128, (-128, 127))
+        found = TwoProducts.of_steps([steps], 13)
+        assert found is not None
+        assert not found.rounded
