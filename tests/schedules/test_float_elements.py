@@ -43,7 +43,8 @@ def summed(quants: list[Quantization], more: int) -> Array:
     start = zc - np.float32(np.float64(ra) * za + np.float64(rb * zb))
     inner = (np.float64(rb) * (SECOND.astype(np.int64) + more) + np.float64(start)).astype("f4")
     total = (np.float64(ra) * (FIRST.astype(np.int64) + more) + inner).astype("f4")
-    return np.rint(total).astype(np.int64) - more
+    results: Array = np.rint(total).astype(np.int64) - more
+    return results
 
 
 def multiplied(quants: list[Quantization], more: int) -> Array:
@@ -54,7 +55,8 @@ def multiplied(quants: list[Quantization], more: int) -> Array:
         SECOND.astype(np.int64) - second.zero_point[0]
     )
     real = product.astype(np.float32) * scale + np.float32(out.zero_point[0] + more)
-    return np.rint(real).astype(np.int64) - more
+    results: Array = np.rint(real).astype(np.int64) - more
+    return results
 
 
 def drawn(rng: np.random.Generator, op: Op) -> list[Quantization]:
@@ -99,7 +101,8 @@ def averaged(x: Array, quants: list[Quantization]) -> Array:
     count = x.shape[1] * x.shape[2]
     scale = np.float32(before.scale[0]) / (np.float32(after.scale[0]) * np.float32(count))
     totals = (x.astype(np.int64) - before.zero_point[0]).sum(axis=(1, 2), keepdims=True)
-    return np.rint(totals.astype(np.float32) * scale).astype(np.int64) + after.zero_point[0]
+    results: Array = np.rint(totals.astype(np.float32) * scale).astype(np.int64)
+    return results + after.zero_point[0]
 
 
 def pooled(x: Array, quants: list[Quantization], size: tuple[int, int], more: int) -> Array:
@@ -113,7 +116,8 @@ def pooled(x: Array, quants: list[Quantization], size: tuple[int, int], more: in
         for column in range(size[1]):
             total += real[:, row : row + rows, column : column + columns]
     steps_ = total / np.float32(size[0] * size[1]) / np.float32(after.scale[0])
-    return np.rint(steps_ + np.float32(after.zero_point[0] + more)).astype(np.int64) - more
+    results: Array = np.rint(steps_ + np.float32(after.zero_point[0] + more)).astype(np.int64)
+    return results - more
 
 
 @pytest.mark.parametrize("board", BOARDS)
@@ -123,8 +127,10 @@ def test_averages(board: str, same: bool, tmp_path: Path) -> None:
     have one scale."""
     rng = np.random.default_rng(5)
     target = load_board(board).target
-    quants = [Quantization((0.0371,), (-7,)), Quantization((0.0371 if same else 0.0217,), (-7,))]
+    quants = [Quantization((0.0371,), (-7,)), Quantization((0.0371 if same else 0.0217,), (-7 if same else 9,))]
     x = rng.integers(-30, 30, (1, 12, 10, 19), np.int8)
+    x[:, :6, :5] = rng.integers(-128, -100, (6, 5, 19))
+    x[:, 6:, 5:] = rng.integers(100, 128, (6, 5, 19))
     pools = [((2, 2), 0), ((3, 3), 128), ((4, 3), 128)]
     cases: list[tuple[Op, Array]] = [
         (AveragePool2D(size, (1, 1), Padding2D(0, 0, 0, 0), from_uint8=more > 0),

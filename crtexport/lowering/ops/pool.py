@@ -183,7 +183,8 @@ def _decided_by_sums(context: Context, real: RealAverage, steps: AverageSteps) -
                 cells = i32(op.window[0] * op.window[1])
                 average = b.let("mean", mean(summed(f32(0.0), real.of_stored), cells))
                 b.assign(result, real.stored(b, average))
-        store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), result)
+        limited = clamp(result, *real.limits)
+        store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), limited)
     return lowering.finish()
 
 
