@@ -197,6 +197,29 @@ def digits(net: Net) -> tuple[int, ...]:
     return 1, 1, 12, 14
 
 
+def pooled(net: Net) -> tuple[int, ...]:
+    """Averages of odd and even windows, with padding that counts, and of the whole image."""
+    x = net.conv("x", (2, 9), relu=False)
+    x = net.add("AveragePool", x, kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1)
+    x = net.conv(x, (9, 7), relu=False)
+    x = net.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = net.add("AveragePool", net.conv(x, (7, 10), 1), kernel_shape=[5, 6])
+    net.dense(net.add("Flatten", x), 10, 6)
+    return 1, 2, 10, 12
+
+
+def resized(net: Net) -> tuple[int, ...]:
+    """Linear interpolation, which ONNX Runtime computes in floats between scaled integers."""
+    def twice(x: str) -> str:
+        scales = net.constant(np.array([1, 1, 2, 2], np.float32))
+        return net.add("Resize", x, "", scales, mode="linear")
+
+    x = net.conv("x", (2, 8), strides=[2, 2])
+    y = twice(net.conv(net.conv(x, (8, 12), strides=[2, 2]), (12, 8), 1, relu=False))
+    net.conv(twice(net.conv(net.add("Add", x, y), (8, 5))), (5, 3), 1, relu=False)
+    return 1, 2, 12, 16
+
+
 def upscaled(net: Net) -> tuple[int, ...]:
     """Transposed convolutions, which ONNX Runtime computes in floats."""
     x = net.conv("x", (2, 6))
@@ -234,6 +257,6 @@ def mobilenet(net: Net) -> tuple[int, ...]:
 NETWORKS: dict[str, Callable[[Net], tuple[int, ...]]] = {
     one.__name__: one for one in (
         dscnn, residual, mixed, inverted, autoencoder, temporal, segmenter, attention, excited,
-        branches, swish, digits, upscaled, mobilenet,
+        branches, swish, digits, pooled, resized, upscaled, mobilenet,
     )
 }

@@ -1,6 +1,6 @@
 """Quantized networks against ONNX Runtime: how many of all integers in them differ.
 
-``python -m tests.onnx.exactness`` draws twelve networks, has them quantized in three formats, and
+``python -m tests.onnx.exactness`` draws fourteen networks, has them quantized in three formats, and
 compares the output and all quantized tensors in between, for 200 inputs each: as C, as LLVM's
 objects, as the interpreter of Kernel IR computes them, and on the boards of ``--board`` in QEMU.
 """
@@ -33,7 +33,7 @@ from tests.helpers import require, require_environment
 Array = np.ndarray[Any, Any]
 NETWORKS = (
     "dscnn", "residual", "mixed", "inverted", "autoencoder", "temporal", "segmenter", "attention",
-    "excited", "branches", "swish", "digits",
+    "excited", "branches", "swish", "digits", "pooled", "resized",
 )
 FORMATS = ("u8s8", "s8s8", "qoperator")
 INPUTS = 200

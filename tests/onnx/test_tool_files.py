@@ -25,8 +25,9 @@ ONE_STEP = {"clamped": 1, "clamped_twice": 1, "added_bias": 1, "float_bias": 2, 
 """The percent of results that may be a step away, where ONNX Runtime computes in floats: clamps and
 float biases of a layer."""
 FLOATS = {
-    "blocks", "dynamic", "dynamic_channels", "dynamic_images", "dynamic_unsigned", "left", "no_end",
-    "packed_blocks", "unsigned_words", "weights_only", "words",
+    "blocks", "dynamic", "dynamic_channels", "dynamic_channels_recurrent", "dynamic_images",
+    "dynamic_recurrent", "dynamic_unsigned", "left", "no_end", "packed_blocks", "unsigned_words",
+    "weights_only", "words",
 }
 """Those that both compute in floats, at least in part."""
 _WEIGHTED = (ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected)
@@ -66,6 +67,8 @@ def test_results_are_those_of_onnx_runtime(folder: Path) -> None:
         if name in FLOATS:
             # Numbers next to the middle of two 16-bit steps may be rounded to either.
             step = 2.1e-4 if name.endswith("words") else 1e-6 * full
+            if name.endswith("recurrent"):  # whose input and state ONNX Runtime rounds to 8 bits
+                step = 0.02 * full
             bad = (off > step).any()
         else:
             bad = (off > 0).sum() > allowed or off.max() > 0.03 * full
@@ -80,10 +83,10 @@ def test_weights_have_a_byte_and_layers_integers(folder: Path) -> None:
         name, graph = path.stem, drop_dead(load(path))
         layers = [node for node in graph.nodes if isinstance(node.op, _WEIGHTED)]
         weights = {graph.type(graph.required(node, 1)).dtype for node in layers}
-        if name != "dynamic_unsigned":
+        if name != "dynamic_unsigned" and not name.endswith("recurrent"):
             assert graph.numerics is Numerics.ORT, name
             assert weights <= {DType.INT8}, name
-        floats = FLOATS | {"embedding"}
+        floats = FLOATS | {"embedding", "chosen", "chosen_by_operator"}
         assert bool(float_layers(graph)) == (name in floats), name
 
 

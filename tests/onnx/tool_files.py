@@ -184,6 +184,36 @@ def shared(n: Net) -> None:
     n.rounded(n.add("Add", n.rounded(n.add("Mul", a, c), 0.05, np.uint8(99)), b), 0.06)
 
 
+def chosen(n: Net) -> None:
+    """Where between tensors of other scales."""
+    condition = n.add("Greater", "x", n.constant(np.float32(0.3)))
+    x = n.rounded("x")
+    a = n.rounded(n.add("Conv", x, n.weight(3, 3, 1, 1), n.numbers(3)), 0.02, np.uint8(60))
+    n.rounded(n.add("Where", condition, a, x), 0.025, np.uint8(100))
+
+
+def chosen_by_operator(n: Net) -> None:
+    condition = n.add("Greater", "x", n.constant(np.float32(0.3)))
+    parts = [
+        (n.quantized("x"), 0.03, MIDDLE), (n.quantized("x", 0.05), 0.05, MIDDLE),
+        (None, 0.04, np.uint8(99)),
+    ]
+    inputs = [
+        name for x, scale, zero in parts
+        for name in (*([x] if x else ()), n.constant(np.float32(scale)), n.constant(zero))
+    ]
+    n.real(n.add("QLinearWhere", condition, *inputs, domain=MICROSOFT), 0.04, np.uint8(99))
+
+
+def twice(n: Net) -> None:
+    """QuantizeLinear of its own for each reader, and signed sums and products."""
+    x = n.add("Conv", n.rounded("x", 0.03, np.int8(-9)), n.weight(8, 3, 3, 3))
+    zero = np.int8(20)
+    a, b, c = (n.rounded(x, 0.021, zero) for _ in range(3))
+    y = n.rounded(n.add("Mul", a, b), 0.033, np.int8(-90))
+    n.rounded(n.add("Add", c, y), 0.04, np.int8(-31))
+
+
 def moved(n: Net) -> None:
     x = n.add("Pad", n.rounded("x"), n.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1])))
     x = n.rounded(n.add("MaxPool", n.rounded(x), kernel_shape=[2, 2], strides=[2, 2]))
@@ -280,6 +310,13 @@ def perceptron(n: Net) -> None:
     n.add("MatMul", x, n.numbers(12, 5))
 
 
+def recurrent(n: Net) -> None:
+    """For quantize_dynamic: both directions of an LSTM over seven steps."""
+    n.shape = 7, 1, 6
+    weights = n.numbers(2, 40, 6), n.numbers(2, 40, 10), n.numbers(2, 80)
+    n.add("LSTM", "x", *weights, hidden_size=10, direction="bidirectional")
+
+
 def images(n: Net) -> None:
     """For quantize_dynamic: convolutions."""
     x = n.add("Relu", n.add("Conv", "x", n.numbers(8, 3, 3, 3), n.numbers(8)))
@@ -288,7 +325,8 @@ def images(n: Net) -> None:
 
 FORMS: tuple[Callable[[Net], None], ...] = (
     clamped, clamped_twice, activation, microsoft, words, unsigned_words, float_bias, added_bias,
-    no_end, float_weights, few_bits, shared, moved, table, int4, uint4, microsoft_int4, blocks,
+    no_end, float_weights, few_bits, shared, chosen, chosen_by_operator, twice, moved, table, int4,
+    uint4, microsoft_int4, blocks,
     packed_blocks, weights_only, embedding, left,
 )
 DYNAMIC: dict[str, tuple[Callable[[Net], None], dict[str, Any]]] = {
@@ -296,6 +334,10 @@ DYNAMIC: dict[str, tuple[Callable[[Net], None], dict[str, Any]]] = {
     "dynamic_channels": (perceptron, {"weight_type": QuantType.QInt8, "per_channel": True}),
     "dynamic_unsigned": (perceptron, {"weight_type": QuantType.QUInt8}),
     "dynamic_images": (images, {"weight_type": QuantType.QInt8}),
+    "dynamic_recurrent": (recurrent, {"weight_type": QuantType.QInt8}),
+    "dynamic_channels_recurrent": (
+        recurrent, {"weight_type": QuantType.QInt8, "per_channel": True}
+    ),
 }
 
 
