@@ -81,9 +81,11 @@ def test_results_are_those_of_onnx_runtime(folder: Path) -> None:
 def test_weights_have_a_byte_and_layers_integers(folder: Path) -> None:
     for path in sorted(folder.glob("*.onnx")):
         name, graph = path.stem, drop_dead(load(path))
+        if name.endswith("recurrent"):  # an LSTM's are floats
+            continue
         layers = [node for node in graph.nodes if isinstance(node.op, _WEIGHTED)]
         weights = {graph.type(graph.required(node, 1)).dtype for node in layers}
-        if name != "dynamic_unsigned" and not name.endswith("recurrent"):
+        if name != "dynamic_unsigned":
             assert graph.numerics is Numerics.ORT, name
             assert weights <= {DType.INT8}, name
         floats = FLOATS | {"embedding", "chosen", "chosen_by_operator"}
