@@ -319,7 +319,7 @@ class _Rewriting:
         return None if inputs is None else replace(node, inputs=inputs, outputs=(target,))
 
     def chosen(self, node: Node, target: int) -> Node | None:
-        """Where, of inputs that are brought to the scale of the result."""
+        """A choice (Where) of inputs that are brought to the scale of the result."""
         inputs = self._on_one_scale(node, node.inputs[1:], target)
         if inputs is None:
             return None
