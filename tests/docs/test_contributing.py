@@ -24,7 +24,7 @@ def sections() -> dict[str, list[Block]]:
     """Returns the blocks of each section that shows changes, by its title."""
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     found: dict[str, list[Block]] = {}
-    for part in text.split("\n## What to touch\n")[1].split("\n## ")[0].split("\n### ")[1:]:
+    for part in text.split("\n## How to add something\n")[1].split("\n## ")[0].split("\n### ")[1:]:
         blocks = list(parse(PAGE, part).blocks)
         if any(block.language == "diff" for block in blocks):
             found[part.splitlines()[0]] = blocks
