@@ -56,15 +56,16 @@ def simulate(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *, model: str | None = None,
     device_code: Sequence[Path] = (), trust_package: bool = False,
 ) -> Simulated:
-    """Runs a package's code on this computer, with the caller's rights.
+    """Runs a package's code on this computer, with the rights of the caller. A package that wasn't
+    exported on this computer is refused, unless ``trust_package`` is set.
 
-    Refused for a package that the user didn't export on this computer, unless ``trust_package``.
+    ``inputs`` maps names of inputs to arrays, with an additional axis in front for several samples;
+    by default, a fixed pattern is used. ``model`` chooses one of several models. ``device_code``
+    are C sources with hooks of devices, instead of simulated devices.
 
-    ``inputs`` maps names of inputs to arrays of their shapes, or with one axis more in front for
-    several samples; without them a fixed pattern is used. ``model`` chooses one of several models.
-    ``device_code`` are C sources with the hooks of devices that no simulated device stands in for.
-    Returns one dict of outputs (by their C names) per sample; ``outputs`` has all samples by name.
-    Raises CrtExportError for inputs that don't fit.
+    Returns a list with a dict for each sample: the outputs by their names in C. The list's property
+    ``outputs`` contains all samples by name. Raises CrtExportError for inputs with other names,
+    shapes or types than the model's.
     """
     opened = open_package(Path(package)).select(model)
     if not trust_package:
@@ -77,9 +78,10 @@ def simulate_all(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
     device_code: Sequence[Path] = (), trust_package: bool = False,
 ) -> dict[str, Simulated]:
-    """Runs :func:`simulate` for all models of a package, by name: they run alternately.
+    """Runs all models of a package alternately, like :func:`simulate`, and returns the results by
+    model.
 
-    Names of ``inputs`` are ``MODEL/INPUT``, with as many samples for each model.
+    Names of ``inputs`` are ``MODEL/INPUT``, with the same number of samples for each model.
     """
     opened = open_package(Path(package))
     if not trust_package:
@@ -127,15 +129,18 @@ def build(
     runner: Runner = "bare-metal", model: str | None = None, device_code: Sequence[Path] = (),
     board: Board | Path | str | None = None, trust_package: bool = False, force: bool = False,
 ) -> BuildResult:
-    """Writes firmware for the package's board into ``out_dir`` and builds it; ``model`` chooses one
-    of several models, else it runs all alternately. ``device_code`` as for :func:`simulate`.
+    """Writes firmware for the package's board into ``out_dir`` and builds it.
 
-    All files are written or none. Files there that crtexport didn't write, or that were changed
-    since, are refused; ``force`` replaces them. Nothing else in ``out_dir`` is touched. ``runner``
-    "zephyr": an application for the tree of Zephyr that ``ZEPHYR_BASE`` names. The toolchain is
-    that of ``board``, by default of the installed board of the package's board name. One that only
-    the package describes is started if ``trust_package``: the package's author chooses which
-    programs then run on this computer.
+    Of several models, ``model`` chooses one; by default all run alternately. ``device_code`` as for
+    :func:`simulate`. With ``runner`` "zephyr", the firmware is an application for the tree of
+    Zephyr that ``ZEPHYR_BASE`` names.
+
+    Either all files are written or none. Files in the way that crtexport didn't write, or that were
+    changed since, are an error; ``force`` replaces them. Nothing else in ``out_dir`` is touched.
+
+    The toolchain is that of ``board``, by default of the installed board with the name in the
+    package. A toolchain that only the package names is used if ``trust_package`` is set: then the
+    package's author chooses which programs run on this computer.
     """
     opened = open_package(Path(package)).select(model)
     where = board_of(opened, board, trust_package)
@@ -166,13 +171,14 @@ def write_library(
     version: str = "1.0.0", board: Board | Path | str | None = None, trust_package: bool = False,
     force: bool = False,
 ) -> Library:
-    """Writes the package as a library of a build system into ``out_dir``; ``format`` is one of
-    :data:`crtexport.integrations.formats.FORMATS`.
+    """Writes a package as a library for a build system into ``out_dir``. ``format`` is one of
+    "cmake", "arduino", "platformio", "esp-idf", "zephyr", "cmsis-pack" and "mlperf-tiny".
 
-    Its example runs the first sample of ``inputs``, by default of a fixed pattern, and compares
-    with ``outputs``; without these, with what the code gives on this computer: where that can run
-    it and the user exported it here (or ``trust_package``). ``version`` is the library's; ``board``
-    and ``force`` as for :func:`build`. Raises CrtExportError for what a library can't hold.
+    The library's example runs the first sample of ``inputs``, by default a fixed pattern, and
+    compares the results with ``outputs``. By default, these are computed by the package's code on
+    this computer, if it can run here and was exported here (or ``trust_package`` is set).
+    ``version`` is the library's version; ``board`` and ``force`` as for :func:`build`. Raises
+    CrtExportError for packages that the format doesn't support.
     """
     opened = open_package(Path(package))
     where = board_of(opened, board, trust_package)
@@ -222,13 +228,15 @@ def run(
     out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
     board: Board | Path | str | None = None, trust_package: bool = False, force: bool = False,
 ) -> RunResult:
-    """Builds the firmware of the package's board, runs it and measures it; inputs, ``model`` and
-    ``device_code`` as for :func:`simulate`, ``board`` as for :func:`build`. The build stays in
-    ``out_dir`` if there is one, ``force`` as for :func:`build`.
+    """Builds firmware for the package's board, runs it in the board's emulator, and returns outputs
+    and measurements.
 
-    Where the firmware can reach this computer, by semihosting or because it runs here without an
-    emulator, a package is refused that the user didn't export on this computer, unless
-    ``trust_package``. Raises RunFailedError when the firmware fails.
+    ``inputs``, ``model`` and ``device_code`` as for :func:`simulate`, ``board`` and ``force`` as
+    for :func:`build`. The build is kept in ``out_dir``, if that is given.
+
+    Firmware that can reach this computer (with semihosting, or without an emulator) is refused for
+    packages that weren't exported on this computer, unless ``trust_package`` is set. Raises
+    RunFailedError if the firmware fails.
     """
     chosen = open_package(Path(package)).select(model).module
     return run_all(
@@ -243,10 +251,10 @@ def run_all(
     out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
     board: Board | Path | str | None = None, trust_package: bool = False, force: bool = False,
 ) -> dict[str, RunResult]:
-    """Runs :func:`run` for all models of a package, by name, in one firmware: they run alternately.
+    """Runs all models of a package alternately in one firmware, like :func:`run`, and returns the
+    results by model.
 
-    Names of inputs are ``MODEL/INPUT``, with as many samples for each model; with ``model`` as for
-    :func:`run`.
+    Names of inputs are ``MODEL/INPUT``, with the same number of samples for each model.
     """
     opened = open_package(Path(package)).select(model)
     where = board_of(opened, board, trust_package)

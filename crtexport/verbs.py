@@ -38,19 +38,20 @@ def boards() -> dict[str, Board]:
 
 
 def inspect(package: Path | str) -> Package:
-    """Opens a package, of crtexport or another exporter, to read its metadata and files.
+    """Opens a package from crtexport or another exporter, to read its metadata and files.
 
-    Files are read when they are asked for. :func:`crtexport.stage` shows models instead. Raises
-    CrtExportError for what is no package, and for files that aren't those that its metadata lists.
+    Files are read on demand. For models, see :func:`crtexport.stage`. Raises CrtExportError for
+    files that are no packages, and if the contents don't match the hashes in the metadata.
     """
     return open_package(Path(package))
 
 
 def unpack(package: Path | str, folder: Path | str, *, force: bool = False) -> tuple[Path, ...]:
-    """Writes a package's ``include/``, ``src/`` and ``lib/`` into ``folder``; returns their files.
+    """Writes a package's ``include/``, ``src/`` and ``lib/`` into ``folder``; returns the files.
 
-    All are written or none, and only what changes. Raises CrtExportError for files in the way that
-    crtexport didn't write or that were changed since, which ``force`` replaces.
+    Either all files are written or none; files that stay the same are not touched. Raises
+    CrtExportError if a file is in the way that crtexport didn't write, or that was changed since;
+    ``force`` replaces it.
     """
     claims = Claims()
     claims.folder("folder", Path(folder))
@@ -61,12 +62,12 @@ def convert(
     model: Path | str, output: Path | str, *, allow_outside: bool = False,
     choices: InputChoices = NO_CHOICES, force: bool = False,
 ) -> Path:
-    """Writes a model of any format as model.json; large constants go to a .safetensors file beside
-    it. Returns the path.
+    """Writes a model of any format as model.json, with large constants in a .safetensors file
+    beside it, and returns the path.
 
-    ``allow_outside``: data files of the model may lie outside of its folder. ``choices`` as for
-    :func:`crtexport.export`. Raises CrtExportError where an output is a file that is read, or,
-    without ``force``, where a file that isn't ours is in the place of the constants.
+    ``allow_outside``: data files of the model may be outside of its folder. ``choices`` as for
+    :func:`crtexport.load`. Raises CrtExportError if an output is a file that is read, or if the
+    file of constants would replace a file that crtexport didn't write; ``force`` allows that.
     """
     path, claims = Path(output), Claims()
     claims.file("output", path)
@@ -82,12 +83,13 @@ def bench(
     model: Path | str, *, board: Board | Path | str, inputs: Mapping[str, Array] | None = None,
     timeout: float = DEFAULT_TIMEOUT, **changes: Unpack[ExportChanges],
 ) -> benches.Bench | HostBench:
-    """Exports a model for a board, runs its firmware in QEMU and measures it: instructions by
-    layer, flash, RAM and stack, beside recorded figures of other tools for the same file and board.
+    """Exports a model for a board, runs its firmware in QEMU, and returns what it costs:
+    instructions by layer, flash, RAM and stack, and recorded figures of other tools for the same
+    file and board.
 
-    On boards that are this computer the CPU time is measured instead, beside that of LiteRT
-    (HostBench). ``inputs`` as for :func:`crtexport.run`; ``changes`` are options of
-    :func:`crtexport.export`. ``timeout``: seconds that a boot may take. Raises what exporting and
+    On boards that are this computer, CPU time is measured instead, and compared with LiteRT
+    (HostBench). ``inputs`` as for :func:`crtexport.run`, ``changes`` as for
+    :func:`crtexport.export`; ``timeout`` limits each boot, in seconds. Raises what exporting and
     running raise.
     """
     where = driver.resolve_board(board)
@@ -101,13 +103,13 @@ def report_on(
     measured: bool = False, inputs: Mapping[str, Array] | None = None,
     timeout: float = DEFAULT_TIMEOUT, **changes: Unpack[ExportChanges],
 ) -> Report:
-    """Returns whether a model fits a board and what each layer costs there, or what a package says
-    of that: the verb ``report``, whose name is a folder of this package.
+    """Returns a report: whether a model fits a board, and what each layer costs. For a package, the
+    report contains what its metadata says.
 
-    Instructions are estimated, or with ``measured`` counted on ``inputs`` in the board's emulator,
-    in ``timeout`` seconds at most. ``page`` is an .html file to write it to as well. ``board`` and
-    ``changes`` as for :func:`crtexport.export`. Raises CrtExportError for what doesn't go with a
-    package, and what exporting and running raise.
+    Instructions are estimated by the cost model. If ``measured`` is set, they are counted in the
+    board's emulator, on ``inputs``, within ``timeout`` seconds. ``page`` is a file to write the
+    report to, .html or .json. ``board`` and ``changes`` as for :func:`crtexport.export`. Raises
+    CrtExportError for options that a package doesn't allow, and what exporting and running raise.
     """
     claims = Claims()
     if page is not None:
@@ -161,11 +163,11 @@ def plans_of(
 def diff(
     before: Report | Path | str, after: Report | Path | str, limits: Mapping[str, str] | None = None
 ) -> Difference:
-    """Compares reports, or files with them, or packages.
+    """Compares two reports; each is a report, a file with one, or a package.
 
-    ``limits`` are the most that a figure of ``after`` may be, as ``{"flash": "+2%"}``; ``within``
-    of the result says whether all are kept. Raises CrtExportError for a limit of what a report
-    doesn't know, and for files that hold none.
+    ``limits`` are limits for figures of ``after``, as in ``{"flash": "+2%"}``; the result's
+    ``within`` says whether they are kept. Raises CrtExportError for a limit of a figure that a
+    report doesn't contain, and for files that are no reports.
     """
     unknown = sorted({*(limits or ())} - {*difference.FIGURES})
     if unknown:
@@ -185,8 +187,8 @@ def _report(given: Report | Path | str) -> Report:
 
 
 def doctor() -> list[Installed]:
-    """Returns the programs and packages that verbs use, which of them are here, and how to get the
-    others. Nothing is installed or changed."""
+    """Returns the programs and packages that commands use, which of them are installed, and how to
+    install the others. Nothing is changed."""
     return installed()
 
 

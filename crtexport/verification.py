@@ -173,15 +173,16 @@ def verify(
     optimize: driver.Optimize | None = None, tuning: Path | str | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> VerifyResult:
-    """Exports ``model``, runs it (on this computer, or on ``board``) and a reference runtime on
-    ``samples`` random inputs, and compares.
+    """Exports ``model``, runs it and a reference runtime on ``samples`` random inputs, and compares
+    the outputs. The model runs on this computer, or on ``board``.
 
-    The reference kernels are those of tflite-runtime 2.14 (``numerics`` tflite), ai-edge-litert 2.x
-    (litert) or tflite-micro (tflm). They run the .tflite file as it is. Rewritten for them are a
-    model.json, a hybrid network (float activations, int8 weights), whose weights the kernels scale
-    in float arithmetic, and a file that they refuse or compute wrong. An .onnx file is run by ONNX
-    Runtime. Further options are those of :func:`crtexport.export`, ``timeout`` is in
-    seconds for one boot of a board. Raises ToolMissingError without the runtime.
+    The reference for .tflite and model.json files is tflite-runtime 2.14 with its reference kernels
+    (``numerics`` "tflite"), ai-edge-litert 2.x ("litert") or tflite-micro ("tflm"); for .onnx files
+    it is ONNX Runtime. A .tflite file is rewritten for the runtime if the runtime refuses it or is
+    known to compute it wrong, and if it is a hybrid network (float activations, int8 weights).
+
+    Other options are as for :func:`crtexport.export`; ``timeout`` limits each boot of a board, in
+    seconds. Raises ToolMissingError if the runtime isn't installed.
     """
     _check_samples(samples)
     path = Path(model)
@@ -214,12 +215,10 @@ def verify_layers(
     weights: driver.Weights = "auto", optimize: driver.Optimize | None = None,
     tuning: Path | str | None = None, timeout: float = DEFAULT_TIMEOUT,
 ) -> LayersResult:
-    """Compares as :func:`verify` does, but every operator's outputs and not only the network's.
+    """Compares the outputs of every operator, where :func:`verify` compares those of the network.
 
-    The network is exported and run with all of them as its outputs, operator by operator: nothing
-    is fused and no memory is shared. The reference runs that same network, written as .tflite; an
-    .onnx file as it is, with the results of its nodes as outputs. A board must have memory for all
-    of it at once.
+    The network is exported with the results of all operators as outputs, so nothing is fused and no
+    memory is shared. The board needs memory for all results at once.
     """
     _check_samples(samples)
     path = Path(model)

@@ -92,11 +92,13 @@ def load(
     board: Board | Path | str = "host", allow_outside: bool = False,
     choices: InputChoices = NO_CHOICES,
 ) -> Graph:
-    """The network in a file (model.json, .tflite or .onnx, told apart by content), verified;
-    compiled by Vela where ``accelerators`` name an Ethos-U ("ethos-u": that of the board).
+    """Returns the network in a model.json, .tflite or .onnx file; the format is detected by its
+    content.
 
-    Data files of a model.json or ONNX file must lie in its folder, unless ``allow_outside``.
-    ``choices`` fix what an ONNX file leaves open of its inputs.
+    If ``accelerators`` contains an Ethos-U ("ethos-u": that of ``board``), Vela compiles it first.
+    Data files of a model.json or ONNX file must be in its folder, unless ``allow_outside`` is set.
+    ``choices`` fix what an ONNX file leaves open about its inputs. Raises CrtExportError for files
+    that can't be read.
     """
     return ethos_u.load_for(
         Path(path), Numerics.of(numerics), accelerators, lambda: resolve_board(board),
@@ -238,13 +240,14 @@ def export(
 ) -> Exported:
     """Exports a model, or several together, for a board as a Model Library Format package.
 
-    Several models have one function registry, and what is equal in them is there once. ``output``
-    defaults to ``<modules>-<board>.tar`` in the current folder. How that is done, ``options`` say,
-    or ``changes``, which are fields of these: ``emit``, ``optimize`` and those that
-    :class:`.options.ExportOptions` explains. ``choose`` picks the variants of kernels where no
-    measurements do. ``progress`` is told steps, ``written`` bytes and ``compiled`` objects of how
-    many; ``claims`` has what the caller will write besides. Raises CrtExportError, also where an
-    output is a file that is read.
+    Several models share a function registry, and equal kernels and constants. ``output`` is the
+    package to write, by default ``<modules>-<board>.tar`` in the current folder. ``options`` are
+    described in :class:`.options.ExportOptions`; ``changes`` are single fields of them.
+
+    For programs that embed crtexport: ``choose`` selects kernels if there are no measurements,
+    ``progress`` is called with each step, ``written`` and ``compiled`` with the number of bytes or
+    objects that are done and their total, and ``claims`` lists other files that the caller will
+    write. Raises CrtExportError, also if an output is a file that is read.
     """
     options = replace(options, **changes)
     say = progress or (lambda _: None)
@@ -374,7 +377,8 @@ def stage(
     choices: InputChoices = NO_CHOICES, weights: Weights = "auto",
     optimize: Optimize | None = None, tuning: Path | str | None = None,
 ) -> str:
-    """The text of one stage of the way from model to code, for people to read."""
+    """Returns a stage of a model's export as text: "graph", "lowered", "plan", "picture" (SVG),
+    "kernels", "c" or "llvm". The other arguments are as for :func:`crtexport.export`."""
     options = ExportOptions(
         numerics=numerics, io=io, accelerators=accelerators, choices=choices, weights=weights,
         optimize=optimize, tuning=tuning,

@@ -27,24 +27,35 @@ Pools = Sequence[tuple[str, int]]
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):
-    """The choices of an export.
+    """The options of an export.
 
-    ``emit`` and ``optimize`` are the board's where they are None. ``ram``: bytes that the workspace
-    of each model may take: where one whole tensor after another takes more, stretches of the
-    network run row by row, as few as will do. ``feed``: the rows of the
-    input are given one after the other. ``const_inputs``: inputs stay in
-    flash, and are counted there. ``pools``: memories for the workspace instead of the board's
-    choice. ``large_data``: whether constants may be any distance from code; "auto" is the board's
-    choice. ``module_name``: one for each model; none: the models' own. Without ``system_lib`` there
-    is no function registry. For objects, ``split`` selects the kernels with an object of their own
-    (none, operator, auto); ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is
-    in seconds for one object, ``jobs`` the number of objects compiled at once, ``keep_failed`` the
-    folder for the text of modules on which LLVM fails. ``accelerators`` may take nodes, instead of
-    those of the board. ``device_bundle`` adds bundles of device programs for clang-offload-bundler.
-    ``tuning`` is a file of measurements that select the variants of kernels. ``choices`` fix the
-    inputs of an ONNX file. ``weights`` of convolutions and fully connected layers whose values fit
-    4 or 2 bits stay packed in flash, or have a byte each; "auto": packed where unpacking them takes
-    hardly an instruction more.
+    - ``emit``: "llvm" (objects) or "c" (sources). None: the board's default.
+    - ``optimize``: "size", "balanced", "speed", or "ram" (layers are computed row by row if that
+      saves memory). None: the board's default.
+    - ``ram``: the largest workspace of each model, in bytes. Layers are computed row by row until
+      the workspace fits.
+    - ``workspace``: who owns the memory for intermediate results: "static" (each model), "shared"
+      (all models of the package together), or "caller".
+    - ``io``: inputs and outputs are in buffers of the "caller", or in the "workspace".
+    - ``feed``: the input's rows are given one after the other (``_begin``, ``_feed``, ``_finish``).
+    - ``const_inputs``: inputs are read from flash and take no RAM.
+    - ``pools``: memories of the board for the workspace, with their sizes, instead of its default.
+    - ``large_data``: whether constants may be far from the code (x86-64). "auto": if they are
+      larger than the board's threshold.
+    - ``numerics``: whose integer results are computed: "tflite", "litert", "tflm" or "ort".
+    - ``module_name``: names for the models, one for each. None: their own names.
+    - ``system_lib``: whether the package has a function registry.
+    - ``split``: which kernels have objects of their own: "none", "operator" or "auto".
+    - ``llvm_options``: options for LLVM in addition to the board's.
+    - ``llvm_timeout``: the longest time for one object, in seconds.
+    - ``keep_failed``: a folder for the input of LLVM if it fails.
+    - ``jobs``: the number of objects that are compiled at the same time.
+    - ``accelerators``: plugins that may compute layers, instead of those of the board.
+    - ``device_bundle``: also write device programs as bundles for clang-offload-bundler.
+    - ``tuning``: a file of measurements that select kernels.
+    - ``choices``: what an ONNX file leaves open about its inputs.
+    - ``weights``: whether weights that fit 4 or 2 bits stay "packed" in flash. "auto": where
+      unpacking takes almost no instructions.
     """
 
     emit: Emit | None = None

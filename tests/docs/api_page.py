@@ -38,9 +38,9 @@ TOP = """\
 
 <!-- made of docstrings by pytest --update-golden tests/docs/test_api_page.py -->
 
-What `import crtexport` has, then the records that its functions return. [python.md](python.md)
-shows them at work; [versions.md](versions.md) says what of it stays. Modules and names that stand
-neither here nor there are internal.
+The functions of `import crtexport`, and then the records that they take and return.
+[From Python](python.md) has examples, and [compatibility](versions.md) says what may change. All
+modules and names that are not on these pages are internal.
 """
 
 RECORDS: tuple[type, ...] = (
