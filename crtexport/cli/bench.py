@@ -64,11 +64,11 @@ _LONGEST_NAME = 36
 @tuning_options
 @click.option(
     "--chart", "picture", type=FILE, metavar="FILE.svg|png",
-    help="Draw a chart of the instructions, and those of other tools, into this file.",
+    help="Draw a bar chart of the instructions, with those of other tools.",
 )
 @click.option(
     "--onnx", type=FILE, metavar="FILE.onnx",
-    help="On this computer: the same network, for a comparison with ONNX Runtime.",
+    help="The same network as ONNX, to compare with ONNX Runtime on this computer.",
 )
 @timeout_option()
 @with_output
@@ -79,10 +79,10 @@ def command(
 ) -> None:
     """Export each MODEL for each board, run its firmware in QEMU and measure it.
 
-    Instructions are counted by QEMU, exactly: they are no cycles. Where others' figures are
-    recorded for the very same file and board, they stand beside ours. For boards that are this
-    computer, the CPU time is compared with that of LiteRT and, with --onnx, of ONNX Runtime.
-    With --accelerator everything is measured without and with it, and stands side by side.
+    Instructions are counted exactly; they are not cycles. For well-known networks, recorded figures
+    of other tools are shown, too. On boards that are this computer, CPU time is compared with
+    LiteRT and, with --onnx, ONNX Runtime. With --accelerator, everything is measured without and
+    with it.
     """
     options = ExportOptions(**chosen)
     accelerators = options.accelerators

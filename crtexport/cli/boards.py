@@ -47,7 +47,7 @@ class _ShownByDefault(click.Group):
 
 @click.group("boards", cls=_ShownByDefault, subcommand_metavar="[NAME|COMMAND] [OPTIONS]")
 def command() -> None:
-    """List the boards, describe one, or make one of your own.
+    """List the boards, describe one, or write the file of your own.
 
     `crtexport boards` and `crtexport boards NAME` are short for `crtexport boards show`.
     """
@@ -55,7 +55,7 @@ def command() -> None:
 
 @command.command("show", cls=Verb, short_help="List the boards, or describe one.")
 @click.argument("name", required=False, shell_complete=_complete)
-@click.option("--families", is_flag=True, help="List what boards of one's own can extend.")
+@click.option("--families", is_flag=True, help="List the families that your own boards can extend.")
 @with_output
 def show(out: Output, name: str | None, families: bool) -> None:
     """List the boards, or explain the board NAME (or the YAML file at that path)."""

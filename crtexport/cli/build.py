@@ -44,28 +44,29 @@ _MEANT = {
 @package_argument
 @click.option(
     "-o", "--output", "folder", type=FILE, required=True, metavar="DIR",
-    help="The folder to write, which may hold other files.",
+    help="The folder to write; it may contain other files.",
 )
 @click.option(
     "--format", "format_", default=MAKE, show_default=True,
     type=Words([MAKE, *FORMATS], {word: f"write {name}" for word, name in _MEANT.items()}),
-    help="A Makefile with firmware for the package's board, which is built at once; or a library.",
+    help="make: firmware for the package's board, with a Makefile. Others: a library with an "
+    "example.",
 )
 @given_option()
 @click.option(
     "--expected", type=FILE, metavar="FILE.npz",
-    help="The outputs that a library's example compares with, by name; by default those that the "
-    "package's code gives on this computer.",
+    help="The outputs that a library's example compares with; by default those that the package's "
+    "code computes on this computer.",
 )
 @click.option(
     "--library-version", "version", default="1.0.0", show_default=True, metavar="N.N.N",
-    help="The version that a library says it has.",
+    help="The version of the library.",
 )
 @click.option(
     "--board", metavar="NAME|FILE",
     shell_complete=complete_boards,
-    help="The board whose toolchain is used; by default the one of the package's name that is "
-    "installed here.",
+    help="The board whose toolchain is used; by default the installed board of the name in the "
+    "package.",
 )
 @device_code_option
 @trust_option
@@ -76,10 +77,10 @@ def command(
     expected: Path | None, version: str, board: str | None, device_code: tuple[Path, ...],
     trust_package: bool, force: bool,
 ) -> None:
-    """Turn PACKAGE into a project or a library of a build system.
+    """Turn PACKAGE into a project or a library for a build system.
 
-    A library's example runs the model on one input and compares with recorded outputs. Writing
-    again replaces what this wrote, and nothing else; all is written or nothing.
+    The example of a library runs the model on one input and compares the outputs with recorded
+    ones. Run the command again to update: it replaces only files that it wrote.
     """
     claim(out, {}, folders={"-o": folder}, reads=(package, given, expected, *device_code))
     arrays, opened = read_arrays(given), open_package(package, verify=False)

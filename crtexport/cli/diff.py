@@ -21,9 +21,9 @@ from crtexport.report.difference import FIGURES, Change, Difference
 Command = Callable[..., Any]
 
 _CALLED = {
-    "flash": "Flash in all", "ram": "RAM in all", "stack": "Bytes of stack",
-    "instructions": "Instructions of an inference", "macs": "Multiply-accumulates",
-    "code": "Bytes of code", "weights": "Bytes of weights", "workspace": "Bytes of workspace",
+    "flash": "the total flash", "ram": "the total RAM", "stack": "the stack",
+    "instructions": "the instructions of an inference", "macs": "the multiply-accumulates",
+    "code": "the code", "weights": "the weights", "workspace": "the workspace",
 }
 
 
@@ -32,7 +32,7 @@ def _limits(command: Command) -> Command:
     for what in reversed(FIGURES):
         command = click.option(
             f"--max-{what}", what, metavar="LIMIT",
-            help=f"{_CALLED[what]}: the most that B may have, as +2%, +512 above A, or a number.",
+            help=f"The limit for {_CALLED[what]}.",
         )(command)
     return command
 
@@ -45,9 +45,10 @@ def _limits(command: Command) -> Command:
 def command(
     out: Output, before: Path, after: Path, **limits: str | None
 ) -> int:
-    """Compare the reports A and B: what `crtexport report` wrote, or packages.
+    """Compare the reports A and B. Each is a file of `crtexport report`, or a package.
 
-    Ends with code 1 where a figure of B is above its limit.
+    Ends with code 1 if a figure of B exceeds its limit. A limit is relative to A, as in +2%,
+    +4KiB or +512, or an absolute number.
     """
     claim(out, {}, reads=(before, after))
     allowed = {

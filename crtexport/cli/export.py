@@ -67,20 +67,20 @@ if TYPE_CHECKING:
 @click.option(
     "--workspace", type=Words(["static", "shared", "caller"]), default="static",
     show_default=True,
-    help="Memory for intermediate results: the module's own, one that several models of a package "
-    "share, or the caller's.",
+    help="Memory for intermediate results: each model's own, one for all models of the package, or "
+    "the caller's.",
 )
 @io_option
 @click.option(
     "--const-inputs", is_flag=True,
-    help="Inputs stay in flash: they take no RAM of the board.",
+    help="Inputs are read from flash, so they need no RAM.",
 )
 @pool_option
 @click.option(
     "--large-data", type=Words(["auto", "always", "never"]), default="auto",
     show_default=True,
     help=(
-        "Put constants into .lrodata (x86-64), which may be larger than 2 GiB; auto: above the "
+        "x86-64: put constants into .lrodata, which may be larger than 2 GiB. auto: above the "
         "board's threshold."
     ),
 )
@@ -88,8 +88,8 @@ if TYPE_CHECKING:
 @accelerator_option
 @click.option(
     "--module-name", "names", metavar="NAME", multiple=True,
-    help="NAME in tvmgen_NAME_run and all other names; by default the model's. With several models "
-    "once for each, in their order.",
+    help="The NAME in tvmgen_NAME_run and all other symbols; by default the model's. For several "
+    "models, repeat it in their order.",
 )
 @click.option(
     "--no-system-lib", is_flag=True,
@@ -98,41 +98,43 @@ if TYPE_CHECKING:
 @click.option(
     "--split", type=Words(SPLITS),
     help=(
-        "Objects: all kernels in one (none), one for each kernel (operator), or as many as "
-        "help to compile in parallel (auto, the default)."
+        "Objects: all kernels in one object (none), one object per kernel (operator), or as many "
+        "as help to compile in parallel (auto, the default)."
     ),
 )
 @click.option(
     "--llvm-option", "llvm_options", multiple=True, metavar="-NAME[=VALUE]",
-    help="An option of LLVM's own, as in --llvm-option=-unroll-threshold=100; may be repeated.",
+    help="An option for LLVM, as in --llvm-option=-unroll-threshold=100; may be repeated.",
 )
 @click.option(
     "--llvm-timeout", type=SecondsType(),
-    help="Time that LLVM may take for one object.",
+    help="Time limit of LLVM for one object.",
 )
 @click.option(
     "--keep-failed", type=FILE, metavar="FOLDER",
-    help="Keep the text of modules on which LLVM fails in this folder.",
+    help="If LLVM fails, keep its input in this folder.",
 )
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
-    help="Objects to compile at the same time; the bytes don't depend on it.",
+    help="How many objects to compile at the same time; this doesn't change the result.",
 )
 @click.option(
     "--device-bundle", is_flag=True,
-    help="Also bundle device programs, compressed, as clang-offload-bundler reads them.",
+    help="Also write device programs as compressed bundles for clang-offload-bundler.",
 )
 @click.option(
     "--unpack", "folder", type=FILE, metavar="DIR",
-    help="Also unpack headers, sources and objects into DIR, touching only files that change.",
+    help="Also unpack headers, sources and objects into DIR; files that stay the same are not "
+    "touched.",
 )
 @click.option(
     "--depfile", type=OUTPUT_FILE, metavar="FILE.d",
-    help="Also list the package's inputs, for make or ninja.",
+    help="Also write a dependency file for make or ninja.",
 )
 @click.option(
     "--zephyr", "application", type=FILE, metavar="DIR",
-    help="Then write a Zephyr application around it into DIR and build that; see ZEPHYR_BASE.",
+    help="Then write a Zephyr application into DIR and build it with the tree that ZEPHYR_BASE "
+    "names.",
 )
 @choices_options
 @tuning_options
@@ -150,7 +152,7 @@ def command(
 ) -> None:
     """Export MODEL (model.json, .tflite or .onnx) as a package for a board.
 
-    Several models share a package, its function registry, and whatever is equal in them.
+    Several models go into one package and share equal kernels and constants.
     """
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")

@@ -1,4 +1,4 @@
-"""Help texts in groups: a verb's options under headings, equal ones in all verbs."""
+"""Help texts in groups: options under headings, which are the same in all commands."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ _LIMITS = "Limits"
 _MESSAGES = "Messages"
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Input": (
-        "--input", "--data", "--expected", "--samples", "--seed", "--model", "--onnx", "--dim",
-        "--input-shape", "--bind", "--input-layout", "--allow-outside", "--from", "--device",
-        "--core",
-    ),
-    "Output": (
-        "--output", "--stage", "--format", "--library-version", "--of", "--families", "--chart",
-        "--unpack", "--depfile", "--zephyr", "--force",
-    ),
     "Board and code": (
         "--board", "--extends", "--memory", "--description", "--compiler", "--flags", "--emit",
         "--optimize", "--numerics", "--weights", "--accelerator", "--module-name",
         "--no-system-lib", "--large-data", "--device-bundle", "--activations", "--calibration",
         "--keep", "--keep16", "--corrections",
     ),
+    "Input": (
+        "--input", "--data", "--expected", "--samples", "--seed", "--model", "--onnx",
+        "--allow-outside", "--from", "--device", "--core",
+    ),
+    "Output": (
+        "--output", "--stage", "--format", "--library-version", "--of", "--families", "--chart",
+        "--unpack", "--depfile", "--zephyr", "--force",
+    ),
     "Memory": ("--ram", "--feed", "--workspace", "--io", "--const-inputs", "--pool"),
-    "Tuning": ("--tuning", "--tune"),
-    "LLVM": ("--split", "--llvm-option", "--llvm-timeout", "--keep-failed", "--jobs"),
     "Running": (
         "--run", "--runner", "--measure", "--timeout", "--per-layer", "--device-code",
         "--trust-package", "--install-reference",
     ),
+    "ONNX files": ("--dim", "--input-shape", "--bind", "--input-layout"),
+    "Tuning": ("--tuning", "--tune"),
+    "LLVM": ("--split", "--llvm-option", "--llvm-timeout", "--keep-failed", "--jobs"),
     _LIMITS: (),
     _MESSAGES: ("--verbose", "--quiet", "--json", "--debug", "--help"),
 }

@@ -52,8 +52,8 @@ def command(
     numerics: str, accelerators: tuple[str, ...] | None, choices: driver.InputChoices,
     weights: driver.Weights, optimize: driver.Optimize | None, tuning: Path | None,
 ) -> None:
-    """Show what PACKAGE holds, whoever wrote it, which functions of others MODEL can be exported
-    with, or one --stage of exporting MODEL."""
+    """Show the contents of PACKAGE, the inputs, outputs and external functions of MODEL, or a
+    --stage of its export."""
     target = DEFAULT_BOARD if board is None else board
     if stage is not None:
         text = driver.stage(

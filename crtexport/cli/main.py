@@ -26,22 +26,22 @@ _TERMINATED = 143
 
 COMMANDS = {
     "bench": "Measure what models cost on boards, layer by layer.",
-    "boards": "List the boards, describe one, or make one of your own.",
-    "build": "Turn a package into a project or a library of a build system.",
+    "boards": "List the boards, describe one, or write your own.",
+    "build": "Turn a package into a project or library for a build system.",
     "convert": "Turn a model into model.json.",
     "diff": "Compare two reports, within limits.",
-    "doctor": "List what is installed of all that commands use.",
+    "doctor": "List the tools that commands use, and which are installed.",
     "export": "Export a model as a package for a board.",
     "inspect": "Show a package, or a stage of exporting a model.",
     "plan": "Compare a model's plans: RAM against instructions.",
-    "quantize": "Quantize a float network with calibration data.",
+    "quantize": "Quantize a float model with calibration data.",
     "report": "Report what a model costs on a board, as a page or JSON.",
-    "run": "Build, run and measure a package's firmware.",
+    "run": "Build a package's firmware, run it and measure it.",
     "schema": "Print the JSON Schema of model.json or reports.",
     "simulate": "Run a package's code on this computer.",
     "unpack": "Unpack a package's headers, sources and objects.",
     "verify": "Compare a model with the reference runtime.",
-    "zephyr": "Builds of Zephyr: boards, checks and memory of models.",
+    "zephyr": "Boards, checks and reports for builds of Zephyr.",
 }
 """Short descriptions by command. Each command is a module beside this one, imported when it is
 used: no command, and no list of them, waits for the imports of others."""

@@ -60,18 +60,18 @@ def memory_of(text: str) -> Memory:
 @click.argument("name", required=False)
 @click.option(
     "--from", "source", type=FILE, metavar="FILE.dts|pdsc",
-    help="What describes the chip: a devicetree (a build's zephyr.dts, or a preprocessed one), or "
-    "the description of a CMSIS pack.",
+    help="Read processor and memories from a devicetree (a build's zephyr.dts, or a preprocessed "
+    "one), or from the description of a CMSIS pack.",
 )
-@click.option("--device", metavar="NAME", help="The pack's device, where it has several.")
-@click.option("--core", metavar="NAME", help="The device's processor, where it has several.")
+@click.option("--device", metavar="NAME", help="The device in the pack, if there are several.")
+@click.option("--core", metavar="NAME", help="The processor of the device, if there are several.")
 @click.option(
     "--extends", "family", metavar="FAMILY", shell_complete=complete_families,
-    help="The family of its processor; `crtexport boards --families` lists them.",
+    help="The family of the processor; `crtexport boards --families` lists them.",
 )
 @click.option(
     "--memory", "memories", type=MemoryType(), multiple=True,
-    help="A memory; flash and ram must be there. May be repeated, and replaces what --from says.",
+    help="A memory; flash and ram are required. May be repeated, and replaces what --from says.",
 )
 @click.option("--description", metavar="TEXT", help="One line for people.")
 @click.option(
@@ -84,9 +84,9 @@ def new(
     family: str | None, memories: tuple[tuple[str, Memory], ...], description: str | None,
     output: Path | None,
 ) -> None:
-    """Write the file of a board NAME, with what is given, read or asked for.
+    """Write the file of a board of your own.
 
-    A terminal is asked for what is missing. A file that exists is never replaced.
+    On a terminal, the command asks for what is missing. It never replaces a file.
     """
     claim(out, {"-o": output}, reads=(source,))
     if name is not None:

@@ -50,7 +50,7 @@ def with_output(command: Command) -> Command:
     )
     @click.option(
         "--debug", is_flag=True, expose_value=False, callback=_set_debug,
-        help="Show where in the program an error arose.",
+        help="Print a traceback with an error.",
     )
     @functools.wraps(command)
     def wrapped(*args: Any, verbose: bool, quiet: bool, as_json: bool, **kwargs: Any) -> Any:
@@ -77,8 +77,8 @@ def outside_option(command: Command) -> Command:
     """``--allow-outside``"""
     return click.option(
         "--allow-outside", "outside", is_flag=True,
-        help="Also read data files of a model.json or ONNX file that lie outside of its folder, if "
-        "you trust the model.",
+        help="Also read data files of a model.json or ONNX file outside of its folder. Only for "
+        "models that you trust.",
     )(command)
 
 
@@ -88,21 +88,21 @@ def choices_options(command: Command) -> Command:
 
     @click.option(
         "--dim", "dims", metavar="NAME=SIZE", multiple=True,
-        help="ONNX: the size of a dimension that has a name; may be repeated.",
+        help="The size of a dimension with a name; may be repeated.",
     )
     @click.option(
         "--input-shape", "shapes", metavar="INPUT=N,N,...", multiple=True,
-        help="ONNX: the shape of an input that is not fixed; may be repeated.",
+        help="The shape of an input that is open in the file; may be repeated.",
     )
     @click.option(
         "--bind", "values", metavar="INPUT=FILE.npy", multiple=True,
-        help="ONNX: make an input a constant with this value; may be repeated.",
+        help="Replace an input by a constant value; may be repeated.",
     )
     @click.option(
         "--input-layout", "layout", type=Words(["nchw", "nhwc"]), default="nchw",
         show_default=True,
-        help="ONNX: images come with their channels first, as in the file, or last, as kernels "
-        "have them, which saves moving them.",
+        help="Whether your images have their channels first, as in the file, or last, which "
+        "saves a transposition.",
     )
     @functools.wraps(command)
     def wrapped(
@@ -152,7 +152,7 @@ def chosen_option(command: Command) -> Command:
     """``--model``"""
     return click.option(
         "--model", "chosen", metavar="NAME",
-        help="Run only this model of a package; by default all run alternately.",
+        help="Run only this model of a package; by default, all run alternately.",
     )(command)
 
 
@@ -193,7 +193,7 @@ def board_option(command: Command) -> Command:
     return click.option(
         "--board", metavar="NAME|FILE", show_default=DEFAULT_BOARD,
         shell_complete=complete_boards,
-        help="The board to generate for; `crtexport boards` lists them.",
+        help="The board to generate code for; `crtexport boards` lists the boards.",
     )(command)
 
 
@@ -209,8 +209,8 @@ def numerics_option(command: Command) -> Command:
     return click.option(
         "--numerics", "--rounding", "numerics", type=NumericsType(),
         show_default="tflite, and ort for quantized ONNX files",
-        help="Whose integers: tflite-runtime 2.14's, LiteRT 2.x's, TensorFlow Lite Micro's or ONNX "
-        "Runtime's.",
+        help="Whose integer results to reproduce: tflite-runtime 2.14, LiteRT 2.x, TensorFlow Lite "
+        "Micro or ONNX Runtime.",
     )(command)
 
 
@@ -219,8 +219,8 @@ def pool_option(command: Command) -> Command:
     return click.option(
         "--pool", "pools", type=PoolType(), multiple=True,
         help=(
-            "A memory for the workspace and the part of it that may be used, the fastest "
-            "first; by default the board's."
+            "A memory for the workspace, and how much of it may be used; repeat it for several, "
+            "the fastest first. By default the board's memories."
         ),
     )(command)
 
@@ -230,8 +230,8 @@ def accelerator_option(command: Command) -> Command:
     return click.option(
         "--accelerator", "accelerators", metavar="NAME", multiple=True, callback=_accelerators,
         help=(
-            "Offload layers to this accelerator; may be repeated, in order of priority. By "
-            "default the board's; none: none."
+            "Let this plugin compute layers; may be repeated, in order of priority. By default "
+            "the board's plugins; `none` means none."
         ),
     )(command)
 
@@ -249,7 +249,7 @@ def emit_option(command: Command) -> Command:
     """``--emit``"""
     return click.option(
         "--emit", type=Words(["llvm", "c"]),
-        help="Objects or C sources; by default the board's.",
+        help="Objects or C sources; the default depends on the board.",
     )(command)
 
 
@@ -266,8 +266,8 @@ def optimize_option(command: Command) -> Command:
     """``--optimize``"""
     return click.option(
         "--optimize", type=Words(["size", "balanced", "speed", "ram"]),
-        help="Goal of the optimization; by default the board's. ram: run row by row where that"
-        " takes less memory.",
+        help="What to optimize for; the default depends on the board. ram: compute layers row by "
+        "row if that saves memory.",
     )(command)
 
 
@@ -275,8 +275,8 @@ def ram_option(command: Command) -> Command:
     """``--ram``"""
     return click.option(
         "--ram", type=BytesType(),
-        help="Bytes that each model's workspace may take, as in 24KiB: layers run row by row where "
-        "they have to.",
+        help="The largest workspace of each model, as in 24KiB: layers are computed row by row "
+        "until it fits.",
     )(command)
 
 
@@ -284,7 +284,7 @@ def tuning_option(command: Command) -> Command:
     """``--tuning``"""
     return click.option(
         "--tuning", type=FILE, metavar="FILE.json",
-        help="Select kernel variants by the measurements in this file.",
+        help="Select kernels by the measurements in this file.",
     )(command)
 
 
@@ -293,14 +293,14 @@ def weights_option(command: Command) -> Command:
     return click.option(
         "--weights", type=Words(["auto", "packed", "unpacked"]), default="auto",
         show_default=True,
-        help="Weights whose values fit 4 or 2 bits stay packed in flash, or have a byte each; auto:"
-        " packed where that costs hardly an instruction.",
+        help="Whether weights that fit 4 or 2 bits stay packed in flash. auto: where unpacking "
+        "takes almost no instructions.",
     )(command)
 
 
 def given_option(when: str = "") -> Callable[[Command], Command]:
     """``--input``, an .npz; ``when`` is a condition that the help text starts with."""
-    text = "rrays by the names of the inputs; without it a fixed pattern is used."
+    text = "rrays with the names of the inputs; by default a fixed pattern."
     return click.option(
         "--input", "given", type=FILE, metavar="FILE.npz",
         help=f"{when}: a{text}" if when else f"A{text}",
@@ -311,7 +311,7 @@ def trust_option(command: Command) -> Command:
     """``--trust-package``; the command gets ``trust_package``."""
     return click.option(
         "--trust-package", is_flag=True,
-        help="Let a package that wasn't exported on this computer run its code, and the programs "
+        help="Run the code of a package that wasn't exported on this computer, and the programs "
         "that it names, with your rights.",
     )(command)
 
@@ -320,7 +320,7 @@ def device_code_option(command: Command) -> Command:
     """``--device-code``, may be repeated."""
     return click.option(
         "--device-code", type=FILE, multiple=True, metavar="FILE.c",
-        help="C source with the hooks of devices, in the place of simulated ones.",
+        help="C source with the hooks of devices, instead of simulated devices.",
     )(command)
 
 
@@ -328,7 +328,7 @@ def io_option(command: Command) -> Command:
     """``--io``"""
     return click.option(
         "--io", type=Words(["caller", "workspace"]), default="caller", show_default=True,
-        help="Memory of inputs and outputs: the caller's buffers, or the workspace.",
+        help="Where inputs and outputs are: in buffers of the caller, or in the workspace.",
     )(command)
 
 
@@ -343,7 +343,7 @@ def array_options(command: Command) -> Command:
 
 def timeout_option(when: str = "") -> Callable[[Command], Command]:
     """``--timeout``; ``when`` is a condition that the help text starts with."""
-    text = "ime that one boot may take."
+    text = "ime limit for each boot."
     return click.option(
         "--timeout", type=SecondsType(), default=DEFAULT_TIMEOUT, show_default=True,
         help=f"{when}: t{text}" if when else f"T{text}",
@@ -353,5 +353,6 @@ def timeout_option(when: str = "") -> Callable[[Command], Command]:
 def force_option(what: str) -> Callable[[Command], Command]:
     """``--force``"""
     return click.option(
-        "--force", is_flag=True, help=f"Replace files in {what} that crtexport didn't write."
+        "--force", is_flag=True,
+        help=f"Replace files in {what} that crtexport didn't write, or that you changed."
     )

@@ -15,6 +15,8 @@ from crtexport.firmware.sizes import parse_size
 from crtexport.ir.numerics import FORMER_WORDS, Numerics
 from crtexport.support.errors import CrtExportError
 
+_LONGEST = 365 * 24 * 3600  # seconds
+
 _SEARCHED = 5000
 """Files of a folder among which a misspelt name is looked for."""
 
@@ -181,28 +183,31 @@ def _head(path: Path) -> bytes:
         return b""
 
 
-class SecondsType(click.FloatRange):
+if TYPE_CHECKING:
+    _TimeType = click.ParamType[float]
+    _PairType = click.ParamType[tuple[str, int]]
+    _NumberType = click.ParamType[int]
+else:
+    _TimeType = _PairType = _NumberType = click.ParamType  # older releases have no type of values
+
+
+class SecondsType(_TimeType):
     """A time to wait, more than none and less than a year."""
 
     name = "SECONDS"
 
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True, max=365 * 24 * 3600)
-
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        seconds = super().convert(value, param, ctx)
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
         if math.isnan(seconds):
             self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return float(seconds)
-
-
-if TYPE_CHECKING:
-    _PairType = click.ParamType[tuple[str, int]]
-    _NumberType = click.ParamType[int]
-else:
-    _PairType = _NumberType = click.ParamType  # older releases don't take what it is of
+        if not 0 < seconds <= _LONGEST:
+            self.fail(f"{value} is not in the range of times, from 0 to a year", param, ctx)
+        return seconds
 
 
 class PoolType(_PairType):

@@ -58,7 +58,7 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @io_option
 @click.option(
     "--const-inputs", is_flag=True,
-    help="Inputs stay in flash: they take no RAM of the board.",
+    help="Inputs are read from flash, so they need no RAM.",
 )
 @pool_option
 @numerics_option
@@ -67,7 +67,8 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @tuning_option
 @click.option(
     "--measure", "measured", is_flag=True,
-    help="Build and run the board's firmware: count instructions and stack instead of estimating.",
+    help="Build and run firmware, to count instructions and measure the stack instead of "
+    "estimating.",
 )
 @given_option("With --measure")
 @timeout_option("With --measure")
@@ -77,10 +78,10 @@ def command(
     context: click.Context, out: Output, path: Path, board: str | None, page: Path | None,
     measured: bool, given: Path | None, timeout: float, **chosen: Unpack[ExportChanges],
 ) -> None:
-    """Report whether MODEL fits a board, and what each of its layers costs there.
+    """Report whether MODEL fits a board, and what each layer costs.
 
-    Instructions are estimated, or with --measure counted in the board's emulator. A PACKAGE is
-    reported by what it says of itself: sizes, but no products and instructions.
+    Instructions are estimated, or with --measure counted in the board's emulator. For a PACKAGE,
+    the report contains what its metadata says: sizes, but no instructions.
     """
     if given is not None and not measured:
         raise click.UsageError("--input goes with --measure")

@@ -35,14 +35,14 @@ from crtexport.mlf.reader import open_package
 @timeout_option()
 @click.option(
     "--runner", type=Words(package_actions.RUNNERS), default="bare-metal", show_default=True,
-    help="Run on bare metal, or under the Zephyr that ZEPHYR_BASE names.",
+    help="Run on bare metal, or with the Zephyr that ZEPHYR_BASE names.",
 )
 @chosen_option
 @click.option(
     "--board", metavar="NAME|FILE",
     shell_complete=complete_boards,
-    help="The board whose toolchain and runner are used; by default the one of the package's name "
-    "that is installed here.",
+    help="The board whose toolchain and runner are used; by default the installed board of the "
+    "name in the package.",
 )
 @device_code_option
 @trust_option
@@ -52,11 +52,11 @@ def command(
     runner: package_actions.Runner, chosen: str | None, board: str | None,
     device_code: tuple[Path, ...], trust_package: bool,
 ) -> None:
-    """Build the firmware of PACKAGE's board, run it, print outputs and measurements.
+    """Build firmware for PACKAGE's board, run it, and print outputs and measurements.
 
-    Toolchain and runner are those of the board of that name that is installed here. Firmware that
-    reaches this computer (by semihosting, or where no emulator runs it) has your rights: a package
-    that you didn't export on this computer needs --trust-package.
+    Toolchain and runner are those of the installed board with the package's board name. Firmware
+    that can reach this computer (by semihosting, or without an emulator) needs --trust-package for
+    packages that you didn't export on this computer.
     """
     claim(out, {"--output": save}, reads=(package, given, *device_code))
     out.result(run_and_show(

@@ -26,7 +26,7 @@ def tuning_options(command: Command) -> Command:
     command = click.option(
         "--tune", "tune_it", is_flag=True,
         help=(
-            "First measure each variant of the kernels on the board, and store the results in "
+            "First measure the candidates for each kernel on the board, and write the results to "
             "the file of --tuning, by default MODEL.tune.json beside the model."
         ),
     )(command)
