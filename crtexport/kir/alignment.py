@@ -9,15 +9,15 @@ from crtexport.kir.linear_form import linear_form
 
 
 def alignment(load: LoadWord | LoadVector) -> int:
-    """Returns what an address is surely a multiple of, in bytes: at most the size of what is loaded
-    from it."""
+    """Returns a number of bytes that divides the address of a load, whatever its index: at most the
+    size of what is loaded."""
     size = load.buffer.dtype.itemsize
     whole = 4 if isinstance(load, LoadWord) else load.type.itemsize
     return math.gcd(whole, load.buffer.align, size * factor(load.index))
 
 
 def factor(index: Expr) -> int:
-    """Returns what an index is surely a multiple of; 0 of one that is 0."""
+    """Returns a number that divides every value of an index; 0 for an index that is always 0."""
     terms, constant = linear_form(index)
     return math.gcd(constant, *(times * _factor_of_term(term) for term, times in terms))
 

@@ -223,7 +223,7 @@ def call(name: str, *args: Expr, type_: Scalar) -> Expr:
 
 
 def flat_index(indices: list[Expr], shape: tuple[int, ...]) -> Expr:
-    """Row-major position of ``indices`` in ``shape``, by Horner's rule."""
+    """Returns the row-major position of ``indices`` in ``shape``, by Horner's rule."""
     position: Expr = const(0)
     for index, extent in zip(indices, shape, strict=True):
         position = add(mul(position, const(extent)), index)
@@ -254,12 +254,12 @@ class KernelBuilder:
         return candidate
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Keeps names for others."""
+        """Keeps names from being given to anything else."""
         self._names |= set(names)
 
     @contextmanager
     def apart(self) -> Iterator[list[Stmt]]:
-        """Yields the list that statements go to meanwhile, which are no part of the kernel."""
+        """Yields the list that collects the statements emitted meanwhile, instead of the kernel."""
         self._open()
         found = self._body
         yield found
@@ -289,14 +289,14 @@ class KernelBuilder:
 
     @contextmanager
     def named(self, suffix: str) -> Iterator[None]:
-        """Ends the names of values and locals in ``_suffix`` meanwhile: which of several they are
-        of, as ``p1`` of pixels that are computed together."""
+        """Appends ``_suffix`` to the names of values and locals that are defined meanwhile, such as
+        ``p1`` for the second of the pixels that are computed together."""
         outer, self._suffix = self._suffix, f"{self._suffix}_{suffix}"
         yield
         self._suffix = outer
 
     def let(self, name: str, value: Expr) -> Expr:
-        """Names a value (constants and variables stay as they are)."""
+        """Names a value; constants and variables are returned unchanged."""
         if isinstance(value, kir.LEAVES):
             return value
         var = kir.Var(self._unique(name + self._suffix), value.type)

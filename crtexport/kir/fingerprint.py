@@ -9,15 +9,15 @@ from crtexport.kir.language import Kernel
 
 
 def fingerprint(kernel: Kernel) -> bytes:
-    """Equal for kernels that are equal but for what is said about them. As values, 0.0 and -0.0 are
-    equal; here they aren't."""
+    """Returns bytes that are equal for two kernels if these differ in nothing but comments. As
+    values 0.0 and -0.0 are equal; here they differ."""
     return _ENCODER.encode(
         (kernel.name, kernel.buffers, kernel.overlapping, kernel.params, kernel.body)
     )
 
 
 def _plain(value: object) -> int | float:
-    """A number of NumPy's as Python's."""
+    """Returns a NumPy number as a Python number."""
     if isinstance(value, np.number):
         number: int | float = value.item()
         return number

@@ -74,7 +74,7 @@ def compile_kernel(
 
 
 class Cells:
-    """Cells of an array that overlaps another: each access goes to the array."""
+    """The elements of an array that overlaps another one: each access goes to the array itself."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
@@ -88,7 +88,8 @@ class Cells:
 
 
 class _Memory(Struct, frozen=True):
-    """``cells`` is what a kernel indexes: a list, which is fast, where nothing overlaps."""
+    """``cells`` is the sequence that a kernel indexes: a list, which is faster, where no arrays
+    overlap."""
 
     array: Array
     cells: list[Any] | Cells
@@ -99,7 +100,7 @@ class _Memory(Struct, frozen=True):
 
 
 def _arrays(kernel: Kernel, buffers: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-    """The flat arrays in the order of the kernel's buffers, checked."""
+    """Returns the flat arrays in the order of the kernel's buffers, after checking them."""
     names = [b.name for b in kernel.buffers]
     if isinstance(buffers, Mapping):
         if set(buffers) != set(names):
@@ -126,7 +127,7 @@ def _flat(kernel: Kernel, buffer: Buffer, array: Array) -> Array:
 
 
 def _memories(kernel: Kernel, arrays: list[Array]) -> list[_Memory]:
-    """Cells for each array; overlapping ones see each other's writes."""
+    """Returns the cells of each array; overlapping arrays see each other's writes."""
     overlapping: set[int] = set()
     for i, j in combinations(range(len(arrays)), 2):
         a, b = kernel.buffers[i], kernel.buffers[j]

@@ -60,13 +60,13 @@ def hull(a: Interval, b: Interval) -> Interval:
 
 
 def meet(a: Interval, b: Interval) -> Interval | None:
-    """Returns what both contain; None when nothing."""
+    """Returns the intersection of two intervals; None if it is empty."""
     low, high = max(a[0], b[0]), min(a[1], b[1])
     return (low, high) if low <= high else None
 
 
 def exact(op: BinaryOp, a: Interval, b: Interval) -> Interval:
-    """The interval of unbounded sums, differences and products."""
+    """Returns the interval of a sum, difference or product in unbounded integers."""
     if op in _SUMS:
         return a[0] + b[0], a[1] + b[1]
     if op in _DIFFERENCES:
@@ -116,7 +116,8 @@ def _shift(op: BinaryOp, a: Interval, b: Interval, top: Interval, width: int) ->
 def binary(
     op: BinaryOp, a: Interval, b: Interval, type_: Scalar, index_bits: int = 64
 ) -> Interval:
-    """The interval of ``op`` in an integer type, given that its promises hold."""
+    """Returns the interval of ``op`` in an integer type, provided that the operation doesn't
+    overflow."""
     top = _ranges(index_bits)[type_]
     if op in _RING:
         whole = exact(op, a, b)
@@ -142,7 +143,7 @@ def binary(
 
 
 def assigned_names(body: Body) -> frozenset[str]:
-    """The Locals that some Assign changes."""
+    """Returns the names of the Locals that are assigned to."""
     names: set[str] = set()
     for stmt in body:
         match stmt:
@@ -158,7 +159,7 @@ def assigned_names(body: Body) -> frozenset[str]:
 
 
 def _divisor(whole: Expr, product: kir.Binary) -> int | None:
-    """d where ``whole - product`` is ``x - x / d * d``."""
+    """Returns d if ``whole - product`` has the form ``x - x / d * d``."""
     quotient, factor = product.a, product.b
     if product.op is not _MUL or not isinstance(quotient, kir.Binary) or quotient.op is not _DIV:
         return None
@@ -172,7 +173,7 @@ def _divisor(whole: Expr, product: kir.Binary) -> int | None:
 class Ranges(Struct, frozen=True):
     """Ranges of the variables in scope at one place of a kernel.
 
-    ``mutable``: Locals that change; nothing but their type is ever known of them.
+    ``mutable``: Locals that are assigned to, of which nothing but the type is known.
     """
 
     known: dict[str, Interval | LazyFact[Interval]]
@@ -183,17 +184,17 @@ class Ranges(Struct, frozen=True):
         return _ranges(self.index_bits)[type_]
 
     def bind(self, var: kir.Var, interval: Interval | None) -> Ranges:
-        """With one more variable in scope."""
+        """Returns the ranges with one more variable in scope."""
         if interval is None or var.name in self.mutable:
             return self
         return Ranges({**self.known, var.name: interval}, self.mutable, self.index_bits)
 
     def inner(self) -> Ranges:
-        """The same, to which names can be added."""
+        """Returns a copy to which names can be added."""
         return Ranges(dict(self.known), self.mutable, self.index_bits)
 
     def name(self, var: kir.Var, value: Expr) -> None:
-        """Adds a variable that has a value, where nothing else has ``known``."""
+        """Adds a variable with the range of its value, in place."""
         type_ = var.type
         if not (type_.is_float or type_.is_vector or var.name in self.mutable):
             self.known[var.name] = LazyFact(value, self.known, self.integer)
@@ -204,7 +205,7 @@ class Ranges(Struct, frozen=True):
         return None if type_.is_float or type_.is_vector else self.integer(expr)
 
     def integer(self, expr: Expr) -> Interval:
-        """The same of an expression that is known to be such."""
+        """As :meth:`of`, for an expression that is an integer."""
         match expr:
             case kir.Var():
                 found = self.known.get(expr.name)
@@ -254,7 +255,8 @@ class Ranges(Struct, frozen=True):
         return hull(sides[0], sides[-1])
 
     def assuming(self, condition: Expr, truth: bool) -> Ranges | None:
-        """Narrowed by a condition that holds (or doesn't); None where that is impossible."""
+        """Returns the ranges narrowed by a condition that holds, or that doesn't; None where that
+        is impossible."""
         match condition:
             case kir.Const(value=value):
                 return self if bool(value) is truth else None
@@ -272,7 +274,7 @@ class Ranges(Struct, frozen=True):
                 return self
 
     def _compared(self, op: CompareOp, a: Expr, b: Expr) -> Ranges | None:
-        """Narrowed by ``a op b`` in what is known of ``a``."""
+        """Returns the ranges with that of ``a`` narrowed by ``a op b``."""
         low, high = self.integer(b)
         top = self.top(a.type)
         match op:
@@ -294,7 +296,7 @@ class Ranges(Struct, frozen=True):
                 return self._within(a, cut)
 
     def _within(self, expr: Expr, interval: Interval) -> Ranges | None:
-        """Narrowed by the fact that ``expr`` lies in ``interval``."""
+        """Returns the ranges narrowed by the fact that ``expr`` lies in ``interval``."""
         found = meet(self.integer(expr), interval) if interval[0] <= interval[1] else None
         if found is None:
             return None

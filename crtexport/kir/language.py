@@ -64,7 +64,7 @@ class Scalar(enum.Enum):
 
     @property
     def lane(self) -> Scalar:
-        """The type of a lane of a vector."""
+        """Returns the type of one lane of a vector."""
         return _LANES[self][0]
 
     @property
@@ -402,5 +402,5 @@ class Kernel(Struct, frozen=True):
 
     @property
     def _meaning(self) -> tuple[object, ...]:
-        """All but what is said about it."""
+        """Returns all fields but comments."""
         return self.name, self.buffers, self.overlapping, self.body, self.params

@@ -14,9 +14,9 @@ T = TypeVar("T")
 class LazyFact(Generic[T]):
     """The result of ``find`` for the value of a name, computed on first use.
 
-    ``known`` is what is known where the name is given; only names that come later may be added to
-    it. What the value is made of is found before it, one after the other: the stack is too short
-    for chains of names.
+    ``known`` holds the facts known where the name is defined; only facts about later names may be
+    added to it. The facts that a value depends on are computed before it in a loop, not by
+    recursion: chains of names can be longer than Python's stack.
     """
 
     def __init__(

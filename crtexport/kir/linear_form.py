@@ -33,8 +33,8 @@ def _collect(expr: Expr, factor: int, terms: Terms) -> int:
 
 
 def split_constant(index: Expr) -> tuple[Expr, int]:
-    """Returns an index without the constants that are added to it last, and their sum: what
-    neighbouring accesses have in common, unchanged."""
+    """Returns an index without the constants that are added to it last, and the sum of these: the
+    first part is what neighbouring accesses have in common."""
     added = 0
     while isinstance(index, Binary) and isinstance(index.b, Const) and index.op in _SUMS:
         value = int(index.b.value)

@@ -1,4 +1,4 @@
-"""Kernels made anew with other constants and buffers in the places of theirs."""
+"""Kernels with their constants and buffers replaced."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ _RELATION = {
 
 
 def dump(kernel: Kernel) -> str:
-    """The kernel as text, ending in a newline. Constants other than ``index`` carry their type."""
+    """Returns the kernel as text, ending in a newline. Constants show their type unless it is
+    ``index``."""
     lines = [f"# {printable(line)}" for line in kernel.doc]
     arguments = [_buffer(buffer, kernel) for buffer in kernel.buffers]
     arguments += map(_typed, kernel.params)
@@ -79,7 +80,7 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
 
 
 def _outer(expr: Expr) -> str:
-    """An expression without the parentheses that only operators around it would need."""
+    """Removes parentheses that only operators around the expression would need."""
     text = expression(expr)
     if isinstance(expr, kir.LEAVES):
         return text

@@ -62,7 +62,7 @@ def _to_integer(value: Any, low: int, high: int, what: str) -> int:
 
 
 def _to_f32(value: int) -> np.float32:
-    """An integer rounded once: float() alone would round i64 twice."""
+    """Converts an integer with a single rounding: float() alone would round i64 twice."""
     return np.float32(value) if -(1 << 53) <= value <= 1 << 53 else np.int64(value).astype(
         np.float32
     )
@@ -85,14 +85,15 @@ def _fail(what: str, *values: Any) -> NoReturn:
 
 
 class _Code(Struct, frozen=True):
-    """Python text of an expression in parentheses, or a name; ``fails``: it may raise."""
+    """Python text of an expression in parentheses, or a name; ``fails``: evaluating it may raise.
+    """
 
     text: str
     fails: bool = False
 
     @property
     def is_name(self) -> bool:
-        """True where it may be written twice."""
+        """True where it may be repeated in the text without being evaluated twice."""
         return self.text.isidentifier() or self.text.isdigit()
 
 
@@ -200,7 +201,7 @@ class Translator:
             self._line(depth, f"{cells}[{first} + {lane}] = {value.text}")
 
     def _stretch(self, buffer: Buffer, index: Expr, count: int, ranges: Ranges) -> str:
-        """The index of the first of ``count`` neighbours, checked."""
+        """Returns the index of the first of ``count`` neighbouring elements, checked."""
         code, found = self._expr(index, ranges), ranges.of(index)
         allowed = (0, buffer.size - count)
         if self._proven(allowed, found):
@@ -229,7 +230,7 @@ class Translator:
         return self.use_intervals and found is not None and contains(allowed, found)
 
     def _named(self, code: _Code) -> tuple[str, str]:
-        """(text that evaluates and names it, the name)"""
+        """Returns text that evaluates and names a value, and the name."""
         if code.is_name:
             return code.text, code.text
         name = f"t{next(self.fresh)}"
@@ -335,7 +336,8 @@ class Translator:
         return _Code(f"({y} if {relation} else {x})", a.fails or b.fails)
 
     def _ring(self, expr: kir.Binary, code: _Code, ranges: Ranges) -> _Code:
-        """Sums, differences and products: checked where they promise, else wrapped."""
+        """Translates sums, differences and products: checked for overflow, or wrapped, as the
+        operation says."""
         top = ranges.top(expr.type)
         a, b = ranges.of(expr.a), ranges.of(expr.b)
         if a is not None and b is not None and self._proven(top, exact(expr.op, a, b)):

@@ -32,7 +32,7 @@ _I1, _INDEX, _F16, _F32 = Scalar.I1, Scalar.INDEX, Scalar.F16, Scalar.F32
 
 
 class KernelError(Exception):
-    """A kernel breaks a rule of the Kernel IR: a fault of what built it, not of the user."""
+    """A kernel breaks a rule of Kernel IR: a defect of crtexport, not of the user's input."""
 
 
 class AccessInterval(NamedTuple):
@@ -87,8 +87,8 @@ def access_intervals(kernel: Kernel, params: Bounds | None = None) -> dict[str, 
 
 
 class _Narrow:
-    """Evidence that indices fit a narrow type: that type, what buffers contain, and of Locals that
-    change the interval which holds for all that they are given, if it holds before."""
+    """Evidence that indices fit a narrow type: the type, the values that buffers contain, and for
+    each Local that is assigned to an interval that contains all its values."""
 
     def __init__(self, top: Interval, contents: dict[str, Interval]) -> None:
         self.top, self.contents = top, contents
@@ -96,7 +96,7 @@ class _Narrow:
         self.grown = self.widens = False
 
     def settle(self, var: kir.Var, found: Interval | None) -> Interval | None:
-        """The interval of a Local, that of a value which it is given included."""
+        """Returns the interval of a Local, widened by that of a value assigned to it."""
         if found is None:
             return None
         before = self.settled.get(var.name)
@@ -185,7 +185,8 @@ class _Verifier:
     # Called for each part of each kernel: words are made only where something is wrong.
 
     def body(self, body: Body, scope: _Scope, ranges: Ranges | None) -> None:
-        """``ranges`` is None where the body can't be reached: then indices prove themselves."""
+        """Checks statements. ``ranges`` is None where they can't be reached: then indices need no
+        proof."""
         inner = None if ranges is None else ranges.inner()
         for stmt in body:
             self.stmt(stmt, scope, inner)
@@ -289,7 +290,8 @@ class _Verifier:
         self, buffer: Buffer, index: Expr, count: int, scope: _Scope, ranges: Ranges | None, *,
         write: bool,
     ) -> None:
-        """An access to ``count`` neighbours, proven inside the buffer."""
+        """Checks an access to ``count`` neighbouring elements, which must lie inside of the buffer.
+        """
         type_ = self.expr(index, scope, ranges)
         if type_ is not _INDEX:
             self.same(_INDEX, type_, f"index of {buffer.name}")
@@ -321,21 +323,22 @@ class _Verifier:
     def word(
         self, buffer: Buffer, index: Expr, scope: _Scope, ranges: Ranges | None
     ) -> None:
-        """Four bytes of small integers, whose last element lies in the buffer as well."""
+        """Checks a load of four bytes of small integers, the last of which must lie in the buffer,
+        too."""
         self.known(buffer)
         if buffer.dtype not in kir.WORD_PARTS:
             self.fail(f"a word of {buffer.name}'s {buffer.dtype.value}")
         self.index(buffer, index, 4 // buffer.dtype.itemsize, scope, ranges, write=False)
 
     def lanes(self, buffer: Buffer, type_: Scalar, count: int) -> None:
-        """Elements of a buffer as lanes of a vector, or the other way round."""
+        """Checks the types of elements that become lanes of a vector, or the other way round."""
         if buffer.dtype not in kir.LANE_SOURCES.get(type_, ()):
             self.fail(f"{type_.value} of {buffer.name}'s {buffer.dtype.value}")
         if not 0 < count <= type_.lanes:
             self.fail(f"{count} lanes of {type_.value}")
 
     def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
-        """Checks an expression; its type."""
+        """Checks an expression and returns its type."""
         match expr:
             case kir.Var():
                 self.variable(expr, scope)
@@ -370,7 +373,7 @@ class _Verifier:
         return expr.type
 
     def fits(self, expr: kir.Binary | kir.Cast | kir.Const, ranges: Ranges | None) -> None:
-        """An index that is computed, proven to be one of a narrow processor."""
+        """Checks that a computed index fits the indices of a narrow processor."""
         if self.narrow is None or ranges is None or expr.type is not _INDEX:
             return
         value = expr.value if isinstance(expr, kir.Cast) else expr
@@ -415,7 +418,8 @@ class _Verifier:
         return type_
 
     def cast(self, source: Scalar, target: Scalar) -> None:
-        """f16 only meets f32, so that nothing is rounded twice on the way."""
+        """Checks a conversion: f16 is only converted from and to f32, so that nothing is rounded
+        twice."""
         if target is _I1:
             self.fail("a cast to i1 (compare instead)")
         if source.is_vector or target.is_vector:
@@ -435,7 +439,7 @@ class _Verifier:
 
 
 class _Scope:
-    """The variables that can be named here: their types, and the statements they came from."""
+    """The variables in scope: their types, and the statements that define them."""
 
     def __init__(self, origin: dict[str, Stmt | None], types: dict[str, Scalar]) -> None:
         self.origin, self.types = origin, types

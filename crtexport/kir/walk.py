@@ -1,8 +1,8 @@
-"""Walking over the parts of Kernel IR, and making them anew.
+"""Walks over the parts of Kernel IR, and rebuilds them.
 
-Analyses and schedules learn here what a part of a kernel is made of, in the order of the text, so
-that a new case of the language is added in one place. Two walks are written out on purpose, since
-they check the others: the replay in :mod:`crtexport.kir.analysis.access_trace` and
+Analyses and schedules learn here which parts a statement or an expression has, in the order of the
+text, so that a new case of the language is added in one place. Two walks are written out on
+purpose, because they check the others: the replay in :mod:`crtexport.kir.analysis.access_trace` and
 :mod:`crtexport.kir.verifier`.
 """
 
@@ -47,7 +47,7 @@ def bodies(stmt: Stmt) -> tuple[Body, ...]:
 
 
 def walk(body: Body) -> Iterator[Stmt]:
-    """Yields every statement of ``body``, each before those in it."""
+    """Yields every statement of ``body``, each before the statements inside of it."""
     for stmt in body:
         yield stmt
         for inner in bodies(stmt):
@@ -55,7 +55,7 @@ def walk(body: Body) -> Iterator[Stmt]:
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
-    """Yields ``expr`` and all that it is made of, in no particular order."""
+    """Yields ``expr`` and all its operands, recursively, in no particular order."""
     waiting = [expr]
     while waiting:
         part = waiting.pop()

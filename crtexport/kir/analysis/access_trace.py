@@ -1,9 +1,9 @@
-"""Proof that a kernel may share bytes: every access replayed, with a clock.
+"""Proof that a kernel's input and output may share bytes: a replay of every access, with a clock.
 
 Independent of :mod:`crtexport.kir.analysis.address_intervals`: here each load and store of each
-iteration has its exact address and its exact time, and a byte may be overwritten when no load of it
-comes later. What can't be evaluated counts as whatever is worst: an index that is made of loaded
-numbers as all that these may choose, a condition on data as true.
+iteration has its exact address and time, and a byte may be overwritten when no later access loads
+it. Where something can't be evaluated, the worst case is assumed: an index that is made of loaded
+numbers takes every value that these numbers may have, and a condition on data counts as true.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class _Loop(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """A load or store of ``width`` neighbours: when it happens in its innermost loop, and what has
-    to hold for it. ``names`` are those in its expressions."""
+    """A load or store of ``width`` neighbouring elements: its time within the innermost loop, and
+    the conditions under which it happens. ``names`` are the names in its expressions."""
 
     buffer: Buffer
     index: Expr
@@ -60,15 +60,15 @@ class Event(Struct, frozen=True):
 
     @property
     def reach(self) -> tuple[frozenset[str], Choices] | None:
-        """The loops that decide the address, and what else does, as far as it is bounded; None
-        where it may be any."""
+        """The loops whose variables decide the address, and the bounded names that decide it, too;
+        None where the address may be any."""
         found = self.names.reach(self.index)
         known = found is not None and found[0] <= {loop.name for loop in self.loops}
         return found if known else None
 
     @property
     def certain(self) -> bool:
-        """True where it is known, too, in which iterations it happens."""
+        """True where the iterations in which it happens are known, too."""
         return self.followed and all(map(self.known, self.conditions))
 
     def known(self, expr: Expr) -> bool:
@@ -82,7 +82,7 @@ class UnknownLengthError(Exception):
 
 
 def _length(body: Body) -> int:
-    """Ticks that a body takes; both branches of an If have their own."""
+    """Returns the ticks that a body takes; each of the two branches of an If has its own."""
     total = 0
     for stmt in body:
         total += 1
@@ -241,9 +241,9 @@ class Replay:
     def copied(
         self, output: Iterable[str], size: int
     ) -> tuple[tuple[str, int, int, int], ...] | None:
-        """An output of ``size`` bytes as stretches (buffer, target, source, bytes) that are copies.
+        """Returns an output of ``size`` bytes as copied stretches (buffer, target, source, bytes).
 
-        None if not every byte is written once, with a copy, whatever the data.
+        None unless every byte is written exactly once, by a copy, whatever the data are.
         """
         names = frozenset(output)
         stores = [e for e in self.events or () if e.stores and e.buffer.name in names]
@@ -297,7 +297,8 @@ def _window_harmless(
 def _stretches(
     buffers: list[str], origin: Ints, owner: npt.NDArray[np.int32], item: int
 ) -> tuple[tuple[str, int, int, int], ...]:
-    """Neighbours that come from neighbours as one, in bytes; elements have ``item`` each."""
+    """Merges elements that are neighbours in both source and target into stretches of bytes;
+    elements have ``item`` bytes."""
     breaks = (np.diff(origin) != 1) | (np.diff(owner) != 0)
     starts = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(origin)]))
     return tuple(
@@ -316,12 +317,13 @@ def _unknown(event: Event) -> bool:
 def happenings(
     event: Event, *, latest: bool, whole: bool = False, keep: Iterable[str] = (),
 ) -> Iterator[tuple[Ints, Ints, dict[str, Ints]]]:
-    """Element numbers and times of an access, and the values of loops, in chunks.
+    """Yields the element numbers and times of an access, and the values of the loop variables, in
+    chunks.
 
-    Loops that change nothing but the time stay at their last iteration, or first, unless
-    ``whole`` or named in ``keep``, which is whose values are told. An access whose address is
-    chosen by loaded numbers touches all that they may choose; one that may have any address
-    touches everything, at its last or first time.
+    Loops that change nothing but the time are represented by their last iteration, or their first,
+    unless ``whole`` is set or ``keep`` names them. Only the values of the loops in ``keep`` are
+    returned. An access whose address depends on loaded numbers touches all elements that they may
+    select; one that may have any address touches everything, at its last or first time.
     """
     reach = event.reach
     moving: list[_Loop] = []
@@ -370,7 +372,8 @@ def happenings(
 
 
 def _iterations(loops: list[_Loop], start: int) -> Iterator[tuple[dict[str, Ints], Ints]]:
-    """All iterations of ``loops`` in the order of time: values of the variables, and times."""
+    """Returns all iterations of ``loops`` in the order of execution: the variables' values, and the
+    times."""
     points = 1
     for loop in loops:
         points *= loop.extent
@@ -399,7 +402,8 @@ def _iterations(loops: list[_Loop], start: int) -> Iterator[tuple[dict[str, Ints
 
 
 def _pieces(address: Ints, item: int, end: int, time: Ints) -> tuple[Ints, Ints]:
-    """The pieces before ``end`` of elements of ``item`` pieces, and when they are touched."""
+    """Returns the pieces, up to ``end``, of elements of ``item`` pieces each, and the times at
+    which they are accessed."""
     if item > 1:
         address = (address[:, None] + np.arange(item)).reshape(-1)
         time = np.repeat(time, item)

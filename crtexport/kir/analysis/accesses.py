@@ -1,4 +1,4 @@
-"""The loads and stores of a kernel, and what of it decides where they go."""
+"""The loads and stores of a kernel, and the part of the kernel that decides their addresses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from crtexport.kir.walk import expressions, variables
 
 
 class Access(Struct, frozen=True):
-    """A load or store, numbered in the order of the text; ``loops`` encloses it, outermost first.
-
-    ``copies``: a store of nothing but a loaded element, by the number of that load. ``width``: how
-    many elements are touched at once.
-    """
+    """A load or store, numbered in the order of the text. ``loops`` are the loops around it,
+    outermost first; ``width`` is the number of elements that it accesses. ``copies``: for a store
+    of an unchanged loaded element, the number of that load."""
 
     number: int
     buffer: Buffer
@@ -74,7 +72,7 @@ class _AccessListing:
 
 
 def width_of(load: kir.Reading) -> int:
-    """The elements that one load touches."""
+    """Returns the number of elements that a load reads."""
     match load:
         case kir.Load():
             return 1
@@ -100,13 +98,14 @@ def _gather(expr: Expr, found: list[kir.Reading]) -> None:
 
 
 def touching(kernel: Kernel, names: Collection[str]) -> Kernel:
-    """The part of a kernel that decides where it touches the buffers ``names``: its accesses to
-    them, and what these need to be found. It is nothing to run."""
+    """Returns the part of a kernel that decides the addresses of its accesses to the buffers
+    ``names``: these accesses, and the statements that their indices depend on. It is for analyses,
+    not to be run."""
     return replace(kernel, body=_AccessSlice(names).body(kernel.body))
 
 
 class _AccessSlice:
-    """Goes through a kernel from its end: what is needed is known before it is named."""
+    """Goes through a kernel from its end, so that uses of a name come before its definition."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.names = names

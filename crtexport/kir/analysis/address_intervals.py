@@ -1,9 +1,10 @@
-"""Addresses that a kernel touches, as intervals over the iterations of its outer loops.
+"""Addresses that a kernel accesses, as intervals over the iterations of its outer loops.
 
-The iterations of some outermost loops form a grid, in the order of execution. Every expression of
-integers has an interval for each point of the grid: exact in the loops of the grid, hulls over the
-loops inside. Conditions narrow the intervals of the variables that they compare. Whatever can't be
-followed (loaded values, parameters) may be anything, so that sets of addresses only get larger.
+The iterations of some outermost loops form a grid, in the order of execution. Every integer
+expression has an interval at each point of the grid: exact with respect to the loops of the grid,
+and the hull over all iterations of the loops inside of them. Conditions narrow the intervals of the
+variables that they compare. Anything that can't be followed (loaded values, parameters) may have
+any value, so the resulting sets of addresses can only be too large.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ CHUNK = 1 << 16
 
 
 class GridPart(Struct, frozen=True):
-    """Of a grid: iterations ``start`` to ``end`` (exclusive) of one loop; those before it have one
-    iteration each."""
+    """A part of a grid: iterations ``start`` to ``end`` (exclusive) of one loop; the loops outside
+    of it have one iteration each."""
 
     loop: str
     start: int
@@ -69,7 +70,8 @@ def addresses(
 
 
 def parts(grid: Grid) -> Iterator[GridPart]:
-    """A grid in parts of a bearable size, in the order of execution."""
+    """Yields a grid in parts that are small enough to be evaluated at once, in the order of
+    execution."""
     points = math.prod(extent for _, extent in grid)
     name, extent = next((loop for loop in grid if loop[1] > 1), ("", 1))
     few = max(1, CHUNK * extent // max(points, 1))
@@ -80,8 +82,9 @@ def parts(grid: Grid) -> Iterator[GridPart]:
 def hulls(
     kernel: Kernel, grid: Grid, groups: Mapping[int, int], part: GridPart | None = None
 ) -> dict[int, Bounds]:
-    """For each of ``groups``, which have the numbers of accesses: what these may touch together at
-    each point of ``grid``, or of a part of it, as in :func:`addresses`."""
+    """Returns for each group of accesses the elements that they may access together at each point
+    of ``grid``, or of a part of it, as :func:`addresses` does. ``groups``: the group of each
+    access, by its number."""
     walk = _IntervalWalk(grid, groups, part or GridPart("", 0, 1))
     walk.body(kernel.body, {}, _ALWAYS)
     for known in walk.scopes:
@@ -245,7 +248,8 @@ class _IntervalWalk:
     def _assume(
         self, condition: Expr, known: _Known, reached: Reached
     ) -> tuple[_Known, Reached]:
-        """Returns what is known, and where one gets, when ``condition`` holds."""
+        """Returns the known intervals, and the points of the grid that are reached, where
+        ``condition`` holds."""
         match condition:
             case kir.Binary(op=BinaryOp.AND, a=a, b=b):
                 return self._assume(b, *self._assume(a, known, reached))
@@ -260,7 +264,7 @@ class _IntervalWalk:
     def _refute(
         self, condition: Expr, known: _Known, reached: Reached
     ) -> tuple[_Known, Reached]:
-        """The same when it doesn't hold."""
+        """As :meth:`_assume`, where the condition doesn't hold."""
         match condition:
             case kir.Binary(op=BinaryOp.OR, a=a, b=b):
                 return self._refute(b, *self._refute(a, known, reached))

@@ -15,14 +15,14 @@ Interval = tuple[int, int]
 
 
 class IndexFacts(Struct):
-    """Facts that hold where a statement stands: the values of names, and the first and the last
-    values of loops' variables."""
+    """Facts that hold at a statement: the values of names, and the first and last values of loop
+    variables."""
 
     lets: dict[str, Expr] = field(default_factory=dict)
     loops: dict[str, Interval] = field(default_factory=dict)
 
     def after(self, stmt: Stmt) -> None:
-        """Takes in a statement that comes before, or a loop that is around."""
+        """Returns the facts after a preceding statement, or inside of a loop."""
         if isinstance(stmt, kir.Let) and stmt.var.type is Scalar.INDEX:
             self.lets[stmt.var.name] = stmt.value
         if isinstance(stmt, kir.For) and isinstance(stmt.extent, kir.Const):
@@ -30,7 +30,7 @@ class IndexFacts(Struct):
 
     @contextmanager
     def where(self, condition: Expr) -> Iterator[None]:
-        """Within a branch that is taken where a condition holds."""
+        """Returns the facts inside of a branch that is taken where a condition holds."""
         before = self.loops
         match condition:
             case kir.Compare(CompareOp.GE, kir.Var(name), kir.Const(value)) if name in before:
@@ -41,7 +41,7 @@ class IndexFacts(Struct):
         self.loops = before
 
     def interval(self, expr: Expr) -> Interval | None:
-        """Returns where an index lies; None if that isn't known."""
+        """Returns the smallest and largest value of an index; None if they aren't known."""
         match expr:
             case kir.Const(value=value):
                 return int(value), int(value)
@@ -61,8 +61,8 @@ class IndexFacts(Struct):
         return found is not None and found[0] >= 0 and found[1] < size
 
     def divided(self, expr: Expr, size: int) -> tuple[Expr, Expr] | None:
-        """Quotient and remainder of an index, without a division; None where there is need of one.
-        """
+        """Returns quotient and remainder of an index, found without emitting a division; None where
+        a division is needed."""
         if size == 1:
             return expr, const(0)
         quotient, rest = _split(expr, size, self.lets)

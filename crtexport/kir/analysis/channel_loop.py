@@ -1,8 +1,9 @@
-"""Kernels that do one channel after the other: no channel ever touches another one's bytes.
+"""Kernels that process one channel after the other, so that no channel accesses the bytes of
+another.
 
-Where channels are neighbours in memory, an output that begins a whole number of pixels from its
-input only meets bytes of its own channel, so that it can come much closer than a stretch of memory
-that is read and written as a whole could.
+Where channels are neighbours in memory, an output that begins a whole number of pixels after its
+input overlaps only bytes of the same channel. Such an output may lie much closer to its input than
+an output of a kernel that reads and writes all channels of a pixel together.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class ChannelLoop(Struct, frozen=True):
 
 
 def channel_loop(kernel: Kernel, names: frozenset[str]) -> ChannelLoop | None:
-    """The loop that alone decides which element of a pixel the buffers ``names`` are touched at;
-    None if there is no such loop around all of their accesses."""
+    """Returns the loop whose variable alone selects the channel in all accesses to the buffers
+    ``names``; None if there is no such loop around all of them."""
     listing = _ChannelAccesses(names)
     listing.body(kernel.body, ())
     if not listing.found or not listing.followed:
@@ -55,14 +56,15 @@ def channel_loop(kernel: Kernel, names: frozenset[str]) -> ChannelLoop | None:
 
 
 def _way(linear: Linear, loop: str, count: int) -> tuple[int, int] | None:
-    """Returns how ``loop`` decides an address modulo ``count``; None if others do, too."""
+    """Returns the term by which ``loop`` decides an address modulo ``count``; None if other
+    variables do, too."""
     factor = linear.get(loop, 0)
     others = any(f % count for name, f in linear.items() if name not in ("", loop))
     return None if abs(factor) != 1 or others else (factor, linear.get("", 0) % count)
 
 
 class _ChannelAccesses:
-    """The accesses of some buffers: the loops around each, and its index as a sum."""
+    """The accesses to some buffers: the loops around each, and its index as a linear sum."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
@@ -100,7 +102,7 @@ class _ChannelAccesses:
                     pass
 
     def reaches(self, name: str) -> frozenset[str]:
-        """The variables that the value of a name depends on which is no sum."""
+        """Returns the variables that the value of a name depends on where it is no linear sum."""
         if name not in self._reached:
             value = self.lets.get(name)
             parts = set() if value is None or self._linear(value) is not None else variables(value)
@@ -121,7 +123,7 @@ class _ChannelAccesses:
                 self.followed = False
 
     def _named(self, name: str) -> Linear:
-        """The value of a name as a sum; if it is something else, the name itself."""
+        """Returns the value of a name as a linear sum; of any other value, the name itself."""
         if name not in self._known:
             value = self.lets.get(name)
             linear = None if value is None else self._linear(value)
@@ -129,7 +131,7 @@ class _ChannelAccesses:
         return self._known[name]
 
     def _linear(self, expr: Expr) -> Linear | None:
-        """``expr`` as a sum of loop variables; None if it is something else."""
+        """Returns ``expr`` as a linear sum of loop variables; None for anything else."""
         terms, constant = linear_form(expr)
         total = {"": constant}
         for term, factor in terms:
@@ -152,6 +154,6 @@ def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, Expr, int]]:
 
 
 def _pinned(stmt: Stmt, loop: str) -> Body:
-    """A loop over channels as it is for one of them."""
+    """Returns a loop over channels, restricted to one channel."""
     chosen = isinstance(stmt, kir.For) and stmt.var.name == loop
     return (replace(stmt, extent=const(1)) if chosen else stmt,)

@@ -1,4 +1,4 @@
-"""Skeletons: the common part of kernels that differ in constants alone."""
+"""Skeletons: what kernels that differ in constants alone have in common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crtexport.kir.walk import bodies, expressions, has_loop
 
 
 class ConstantPosition(enum.Enum):
-    """Position of a constant: what it would cost as a variable depends on it."""
+    """The position of a constant, which decides what a variable in its place would cost."""
 
     EXTENT = "extent"  # of a loop around others
     INNER_EXTENT = "inner extent"  # of an innermost loop
@@ -30,7 +30,7 @@ Numbers = tuple[tuple[kir.Const, ConstantPosition], ...]
 
 
 def skeleton(kernel: Kernel) -> tuple[Skeleton, Numbers]:
-    """Returns what stays of a kernel without the values of its constants, and these."""
+    """Returns a kernel without the values of its constants, and these constants."""
     walk = _SkeletonWalk()
     for buffer in kernel.buffers:
         walk.parts += (buffer.name, buffer.dtype, buffer.writable)
@@ -40,7 +40,7 @@ def skeleton(kernel: Kernel) -> tuple[Skeleton, Numbers]:
 
 
 class _SkeletonWalk:
-    """Lists the parts of a kernel, each before what it is made of."""
+    """Lists the parts of a kernel, each before its own parts."""
 
     def __init__(self) -> None:
         self.parts: list[object] = []

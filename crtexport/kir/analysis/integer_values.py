@@ -41,7 +41,8 @@ _EXACT = frozenset({
 
 
 class NamedValues:
-    """The values of a kernel's names, which stand for them, and what these depend on."""
+    """The values of a kernel's names, the expressions that they stand for, and the variables that
+    these depend on."""
 
     def __init__(self) -> None:
         self._values: dict[str, Expr] = {}
@@ -56,17 +57,17 @@ class NamedValues:
         self._variables[name] = LazyFact(value, self._variables, self.variables)
 
     def local(self, name: str) -> None:
-        """Notes a name that is assigned to: its values are only known while running."""
+        """Notes a name that is assigned to: its values are known only at run time."""
         self._locals.add(name)
 
     def meant(self, expr: Expr) -> Expr:
-        """Returns what a name stands for; other expressions are what they are."""
+        """Returns the expression that a name stands for; any other expression unchanged."""
         while isinstance(expr, kir.Var) and expr.name in self._values:
             expr = self._values[expr.name]
         return expr
 
     def variables(self, expr: Expr) -> _Variables:
-        """The loop variables in ``expr``; None if its value isn't known before running."""
+        """Returns the loop variables in ``expr``; None if its value is known only at run time."""
         match expr:
             case kir.Var():
                 if expr.name in self._locals:
@@ -92,8 +93,8 @@ class NamedValues:
                 return None
 
     def reach(self, expr: Expr) -> tuple[frozenset[str], Choices] | None:
-        """The loop variables in an index, and the names in it that loaded numbers decide; None if
-        there is anything else in it, or these numbers are not bounded."""
+        """Returns the loop variables in an index, and the names in it that depend on loaded
+        numbers; None if it contains anything else, or if these numbers aren't bounded."""
         known = self.variables(expr)
         if known is not None:
             return known, {}
@@ -112,7 +113,8 @@ class NamedValues:
         return self.reach(self._values[expr.name])
 
     def _reach_of(self, *parts: Expr) -> tuple[frozenset[str], Choices] | None:
-        """Returns :meth:`reach` of all parts together."""
+        """Returns the union of :meth:`reach` of several expressions; None if one of them has none.
+        """
         loops, choices = _NOTHING, Choices()
         for part in parts:
             found = self.reach(part)
@@ -152,7 +154,8 @@ class NamedValues:
         return whole
 
     def value(self, expr: Expr, at: dict[str, Ints]) -> Ints:
-        """The value in every iteration; ``at`` are those of loop variables, and learns others."""
+        """Returns the value of an expression in every iteration. ``at``: the values of loop
+        variables, to which those of further names are added."""
         match expr:
             case kir.Var():
                 if expr.name not in at:

@@ -1,8 +1,9 @@
 """Merges kernels that differ in constants alone: the constants become parameters.
 
-Each call passes what differs: a multiplier, a zero point, the extent of a loop, the width of an
-image. That saves code and costs instructions: how many depends on where the constant stands. So
-each merge is weighed, and each kernel takes part that gains by it.
+Each call passes the values that differ: a multiplier, a zero point, the extent of a loop, the width
+of an image. That saves code and costs instructions, how many depends on the positions of the
+constants. So the gain of each merge is estimated, and only kernels whose merging gains something
+take part.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MOST_PARAMETERS = 64
 
 
 class MergeLevel(enum.Enum):
-    """Constants of a kernel that may differ in another one merged with it."""
+    """The kinds of constants in which merged kernels may differ."""
 
     COMPUTED = "computed"  # with, but no addresses; and extents of loops around others
     OUTER = "outer"  # and addresses outside of innermost loops
@@ -34,16 +35,16 @@ class MergeLevel(enum.Enum):
 
 
 class MergedCall(Struct, frozen=True):
-    """A kernel and, for one that uses it, the values of its parameters."""
+    """A kernel, and the values of its parameters for one caller."""
 
     kernel: Kernel
     values: tuple[int, ...] = ()
 
 
 class MergeCosts(Struct, frozen=True):
-    """Costs that merging is decided by, in bytes of code. ``call``: of so many calls in the code,
-    which are made so many times in all, their instructions counted as what they are worth;
-    ``code``: what a kernel takes, however often it is called."""
+    """Costs of merging, in bytes of code. ``call``: the cost of one call, with the instructions
+    that it adds converted to bytes; ``code``: the size of a kernel's code, however often it is
+    called."""
 
     call: Callable[[MergedCall, int, int], float]
     code: Callable[[Kernel], float]
@@ -56,8 +57,8 @@ many times."""
 
 
 class _Member(Struct, frozen=True):
-    """One of the different kernels, told apart by ``key``; ``calls`` are as many as use it, made
-    ``runs`` times in all."""
+    """One of the different kernels, identified by ``key``; ``calls`` is the number of its callers.
+    """
 
     kernel: Kernel
     key: bytes
@@ -70,7 +71,8 @@ _Alike = list[tuple[_Member, Numbers]]
 
 
 class _Merge(Struct, frozen=True):
-    """Kernels that are one, each as what it is called, and the bytes that this gains."""
+    """Kernels that become one, the call that replaces each, and the bytes of code that this saves.
+    """
 
     members: tuple[tuple[_Member, MergedCall], ...]
     gain: float
@@ -80,13 +82,12 @@ def merge(
     kernels: Sequence[Kernel], weigh: Weigh | None, keys: Sequence[bytes] | None = None,
     runs: Sequence[int] | None = None,
 ) -> list[MergedCall]:
-    """Returns the call that takes the place of each of ``kernels``, which have no parameters; it
-    is made so many times, by default once.
+    """Returns the call that replaces each of ``kernels``, which have no parameters.
 
-    Those that are equal but for numbers that may differ get one kernel where that is worth it; with
-    the values in the places of its parameters it is the one given, but for larger buffers and fewer
-    promises. Without ``weigh`` each stays what it is. ``keys`` are what tells the kernels apart,
-    where it is known.
+    Kernels that are equal but for constants that may differ become one where that saves code. With
+    a call's values in place of its parameters, the merged kernel is the original one, except that
+    buffers may be larger and alignments smaller. Without ``weigh`` nothing is merged. ``keys``
+    identify equal kernels, where that is known already.
     """
     if keys is None:
         keys = [fingerprint(kernel) for kernel in kernels]
@@ -109,12 +110,13 @@ def merge(
 
 
 def _looks(kernel: Kernel, key: bytes) -> tuple[str, int, int, int]:
-    """Equal for kernels that differ only in numbers, and found at once: tells most others apart."""
+    """Returns a cheap key that is equal for all kernels that differ only in constants, and differs
+    for most others."""
     return kernel.name, key.count(b"Let"), key.count(b"Load"), key.count(b"Const")
 
 
 def _alike(members: Sequence[_Member]) -> list[_Alike]:
-    """Groups of at least two that differ only in numbers."""
+    """Returns groups of two or more kernels that differ only in constants."""
     looks = [_looks(member.kernel, member.key) for member in members]
     counts = Counter(looks)
     groups: dict[Skeleton, _Alike] = {}
@@ -126,7 +128,8 @@ def _alike(members: Sequence[_Member]) -> list[_Alike]:
 
 
 def _free(group: _Alike, level: MergeLevel) -> list[_Alike]:
-    """Those of a group, at least two together, that differ only in numbers that may."""
+    """Returns subgroups of two or more kernels that differ only in constants of the kinds that
+    ``level`` allows."""
     _, first = group[0]
     fixed = [at for at, number in enumerate(first) if not _may_differ(*number, level)]
     found: dict[tuple[str, ...], _Alike] = {}
@@ -138,8 +141,8 @@ def _free(group: _Alike, level: MergeLevel) -> list[_Alike]:
 
 
 def _best(group: _Alike, costs: MergeCosts) -> list[_Merge]:
-    """The way to share that gains most, of one for each freedom; the kernels of ``group`` differ in
-    what the last one lets them."""
+    """Returns the merges of the level that saves most; the kernels of ``group`` differ only in
+    constants that the last level allows."""
     *less, most = costs.levels
     found = [(level, _free(group, level)) for level in less]
     ways = [
@@ -150,7 +153,7 @@ def _best(group: _Alike, costs: MergeCosts) -> list[_Merge]:
 
 
 def _merges(members: _Alike, level: MergeLevel, costs: MergeCosts) -> list[_Merge]:
-    """First as many as gain by it together; then so those that are left."""
+    """Merges as many kernels as gain by it together, then, in the same way, the remaining ones."""
     found: list[_Merge] = []
     remaining = list(members)
     while len(remaining) > 1:
@@ -164,7 +167,7 @@ def _merges(members: _Alike, level: MergeLevel, costs: MergeCosts) -> list[_Merg
 
 
 def _merge_of(members: _Alike, level: MergeLevel, costs: MergeCosts) -> _Merge | None:
-    """Those of ``members`` that gain by being one kernel; None where it isn't worth it."""
+    """Returns the merge of those of ``members`` that gain by it; None where there is no gain."""
     chosen = list(members)
     while len(chosen) > 1:
         merged = _merged(chosen, level)
@@ -195,8 +198,8 @@ def _may_differ(constant: kir.Const, place: ConstantPosition, level: MergeLevel)
 
 
 def _merged(members: _Alike, level: MergeLevel) -> list[MergedCall] | None:
-    """One kernel for all, with a parameter for each number that they differ in; None where those
-    are too many."""
+    """Returns one kernel for all members, with a parameter for each constant in which they differ;
+    None where there are too many of these."""
     kernels = [member.kernel for member, _ in members]
     taken = names_in(kernels[0])
     parameters: dict[tuple[Scalar, tuple[int, ...]], kir.Var] = {}
@@ -232,13 +235,14 @@ def _merged(members: _Alike, level: MergeLevel) -> list[MergedCall] | None:
 
 
 def _passed_as(type_: Scalar, values: Sequence[int]) -> Scalar:
-    """Words where they are enough: products of two words widened take one instruction."""
+    """Returns the type in which values are passed: 32-bit words where they fit, since the product
+    of two widened words takes one instruction."""
     narrow = type_ is Scalar.I64 and all(-(1 << 31) <= value < 1 << 31 for value in values)
     return Scalar.I32 if narrow else type_
 
 
 def _common(buffers: list[Buffer]) -> Buffer:
-    """Returns a buffer that promises what all of them do."""
+    """Returns a buffer with the size and alignment that hold for all of ``buffers``."""
     return replace(
         buffers[0], size=max(b.size for b in buffers), align=min(b.align for b in buffers)
     )

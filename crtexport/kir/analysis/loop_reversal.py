@@ -1,6 +1,7 @@
-"""Kernels whose outer loops run from the end to the beginning.
+"""Kernels whose outer loops run from the last iteration to the first.
 
-They let an output move up over its input where the plain kernel would have to move it down.
+An output may then begin behind its input in memory and overlap it, where the plain kernel would
+need it to begin before its input.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ POINTS = 1 << 22
 
 
 def reverse_loops(kernel: Kernel, scratch: Iterable[str] = ()) -> Kernel | None:
-    """``kernel`` with loops that are around all its stores reversed; None if it matters.
+    """Returns ``kernel`` with the loops around all its stores reversed; None if that could change
+    results. The innermost loop around a store is kept.
 
-    The innermost loop around a store stays as it is. It doesn't matter where each element is stored
-    at most once, nothing stored is read, and no such loop carries a Local from one iteration to the
-    next. ``scratch`` names buffers whose contents are not used afterwards: of these may be read
-    what the same iteration stored before.
+    Results stay the same where each element is stored at most once, nothing stored is read, and no
+    such loop carries a Local from one iteration to the next. ``scratch`` names buffers whose
+    contents aren't used afterwards: they may be read where the same iteration stored before.
     """
     aside = frozenset(scratch)
     part = touching(kernel, {b.name for b in kernel.buffers if b.writable} - aside)
@@ -55,7 +56,7 @@ def reverse_loops(kernel: Kernel, scratch: Iterable[str] = ()) -> Kernel | None:
 
 
 def _common(nests: list[Loops]) -> Loops:
-    """The loops that all of ``nests`` begin with."""
+    """Returns the loops that all of ``nests`` have in common, from the outermost on."""
     shared: list[tuple[str, int | None]] = []
     for level in zip(*nests, strict=False):
         if any(loop != level[0] for loop in level):
@@ -68,7 +69,7 @@ def _once(
     kernel: Kernel, stores: list[Access], outer: tuple[tuple[str, int], ...]
 ) -> bool:
     """Returns whether no element is stored in two iterations of the ``outer`` loops. ``stores`` are
-    all of ``kernel`` to the buffers that they name."""
+    all stores of ``kernel`` to their buffers."""
     written = {store.buffer.name for store in stores}
     iterations = math.prod(extent for _, extent in outer)
     by_loops: dict[Loops, list[Access]] = {}
@@ -101,7 +102,7 @@ def _once(
 
 
 def _independent(body: Body, loops: frozenset[str]) -> bool:
-    """Returns whether each of ``loops`` only assigns to Locals that begin inside of it."""
+    """Returns whether each of ``loops`` assigns only to Locals that are defined inside of it."""
     return not any(
         assigned_names(stmt.body) - _locals(stmt.body)
         for stmt in walk(body) if isinstance(stmt, For) and stmt.var.name in loops
@@ -113,7 +114,8 @@ def _locals(body: Body) -> frozenset[str]:
 
 
 def _reversed(stmt: Stmt, loops: frozenset[str]) -> Body:
-    """A statement; of one of ``loops`` the loop that runs from the end to the beginning."""
+    """Returns a statement; a loop that is one of ``loops`` runs from its last iteration to its
+    first."""
     if not (
         isinstance(stmt, For) and stmt.var.name in loops and isinstance(stmt.extent, Const)
     ):

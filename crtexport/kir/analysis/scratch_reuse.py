@@ -20,11 +20,12 @@ Loops = tuple[tuple[str, int], ...]
 
 
 def iterations_independent(kernel: Kernel, buffers: Iterable[str], loops: Loops) -> bool:
-    """Returns whether in each iteration of ``loops``, a kernel's outermost (name, extent), all that
-    is read of ``buffers`` was stored in the same iteration before, or is stored outside of them
-    only, or always has the same constant.
+    """Returns whether the iterations of ``loops``, a kernel's outermost ones as (name, extent), can
+    run in any order.
 
-    Then the iterations can run in any order. False for what can't be followed.
+    True where everything that an iteration reads of ``buffers`` was stored before in the same
+    iteration, is stored only outside of the loops, or always holds the same constant. False for
+    what can't be followed.
     """
     looked_at = tuple(buffers)
     events = Replay(kernel, looked_at).events
@@ -43,7 +44,8 @@ def iterations_independent(kernel: Kernel, buffers: Iterable[str], loops: Loops)
 
 
 def _fresh(inside: list[Event], around: list[Event], count: int, loops: Loops) -> bool:
-    """The same for the accesses of one buffer in the loops, and those around them."""
+    """As :func:`iterations_independent`, for the accesses to one buffer inside of the loops and
+    around them."""
     if not inside:
         return True
     size = inside[0].buffer.size
@@ -74,7 +76,8 @@ def _fresh(inside: list[Event], around: list[Event], count: int, loops: Loops) -
 
 
 def _constant(events: list[Event], around: list[Event], size: int) -> npt.NDArray[np.bool_]:
-    """Elements that are stored outside of the loops, and by no store with another value."""
+    """Returns the elements that are stored outside of the loops, and that no store gives another
+    value."""
     values = np.full(size, np.nan)
     covered = np.zeros(size, np.bool_)
     same = np.ones(size, np.bool_)
@@ -90,7 +93,7 @@ def _constant(events: list[Event], around: list[Event], size: int) -> npt.NDArra
 
 
 def _iteration(at: dict[str, Ints], loops: Loops) -> Ints:
-    """The number of an iteration, from the values of its loops."""
+    """Returns the number of an iteration, computed from the values of its loop variables."""
     number = np.zeros(1, np.int64)
     for name, extent in loops:
         number = number * extent + at[name]

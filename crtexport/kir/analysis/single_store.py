@@ -1,7 +1,7 @@
-"""Kernels that store each of their results once.
+"""Kernels that store each of their results exactly once.
 
-Schedules may compute the last pixels of an image twice, so that all blocks of pixels are full. Who
-adds results up must see each of them once, and sums of floats need them in their order.
+Schedules may compute the last pixels of an image twice, so that all blocks of pixels are full. Code
+that adds results up must see each result once, and sums of floats must see them in order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from crtexport.kir.walk import map_bodies
 
 
 class Results(Struct, frozen=True):
-    """The results of a kernel: ``pixels`` of ``channels``. ``ordered``: those of a channel must
-    come in the order of pixels."""
+    """The results of a kernel: ``pixels`` of ``channels``. ``ordered``: the results of a channel
+    must be stored in the order of pixels."""
 
     output: Buffer
     pixels: int
@@ -30,8 +30,8 @@ class Results(Struct, frozen=True):
     ordered: bool
 
     def stored_once(self, kernel: Kernel) -> Kernel | None:
-        """The kernel, if need be with conditions around stores, if it is known to store each
-        result once; else None."""
+        """Returns the kernel, if necessary with conditions around its stores, if it provably stores
+        each result once; else None."""
         if self._proven(kernel):
             return kernel
         guarded = replace(kernel, body=_Guarding(self).body(kernel.body))
@@ -64,9 +64,8 @@ def types_stored(kernel: Kernel, output: Buffer) -> set[Scalar]:
 
 
 class _Guarding:
-    """Leaves out pixels that the block before has done: where the first pixel or row of a block is
-    the smaller one of what it would be and of what still fills a block, only those from the former
-    on are new."""
+    """Skips pixels that the block before has computed: where the first pixel or row of a block is
+    moved back so that the block is full, only the pixels from its regular first one on are new."""
 
     def __init__(self, results: Results) -> None:
         self.results, self.known = results, IndexFacts()
@@ -92,7 +91,7 @@ class _Guarding:
         return tests[0] if len(tests) == 1 else None
 
     def _tests(self, expr: Expr) -> Iterator[Expr]:
-        """Returns what a pixel, or a row, must be to be new."""
+        """Returns the conditions under which a pixel, or a row, is new."""
         terms = list(self._terms(expr))
         within = [term for term in terms if isinstance(term, kir.Var | kir.Const)]
         for term in terms:
@@ -105,7 +104,7 @@ class _Guarding:
                     pass
 
     def _terms(self, expr: Expr) -> Iterator[Expr]:
-        """Returns what an expression is the sum of."""
+        """Returns the terms of a sum."""
         match expr:
             case kir.Var(name=name) if name in self.known.lets:
                 yield from self._terms(self.known.lets[name])
