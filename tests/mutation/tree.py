@@ -27,6 +27,8 @@ class Tree:
                 or (Path(parent) == root and name in _LEFT_OUT - {"docs"})
             ],
         )
+        for environment in root.glob(".venv-*"):  # of the reference runtimes
+            (self.root / environment.name).symlink_to(environment.resolve())
         shared = root.parent / "shared"
         if shared.is_dir():
             (folder / "shared").symlink_to(shared)
