@@ -328,8 +328,8 @@ class QuantizedProduct(Scaled):
             low, high = self.dtype.limits
             first_most, second_most = (max(zero - low, high - zero) for zero in self.zeros)
             self.steps = _product_steps(
-                real, first_most * second_most, self.zero_out, less_in_memory(lowering.context),
-                self.bounds,
+                self.real, first_most * second_most, self.zero_out,
+                less_in_memory(lowering.context), self.bounds,
             )
 
     def __call__(self, a: Expr, c: Expr) -> Expr:

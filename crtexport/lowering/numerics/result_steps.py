@@ -1,14 +1,15 @@
-"""Steps of the results of a channel's sums, and products that have steps at the same sums.
+"""Requantization as a step function: products whose steps are at the same sums.
 
-What scales sums, bias, rounding, zero point and clamps included, is a staircase of at most 256
-results, whose steps are known while exporting. The upper word of the product of
-``(sum << places) + addend`` and a first factor, and that of it and a second one, are a staircase,
-too, whose steps follow from these constants. If both have the same steps, they are the same for
-every sum that there can be: no rounding, to float32 or otherwise, needs to be imitated.
+Everything that scales a sum, including bias, rounding, zero point and clamping, is a step function
+with at most 256 results, whose steps are known while exporting. The upper word of the product of
+``(sum << places) + addend`` and a first factor, multiplied by a second factor, of which the upper
+word is taken again, is a step function, too; its steps follow from these constants. If both
+functions have the same steps, they are equal for every possible sum, and no rounding, to float32 or
+otherwise, needs to be imitated.
 
 The second factor may be a power of two, so that it is a shift, in nine of ten channels that ONNX
-Runtime scales. In the others what is cut off behind the first product moves single steps, in
-another way for each pair of factors, of which some is found that fits.
+Runtime scales. In the others, the bits that are cut off behind the first product move single steps,
+differently for each pair of factors; pairs are tried until one fits.
 """
 
 from __future__ import annotations
@@ -54,10 +55,9 @@ _ROUNDS = 48
 
 
 class ResultSteps:
-    """The results of a channel's sums from -``reach`` to ``reach``; ``shift`` is not to the left.
-
-    ``above``: those but that of the first sum; ``least``: the least sum that has each of them.
-    """
+    """The results of a channel's sums from -``reach`` to ``reach``; ``shift`` is to the right.
+    ``above``: all results but that of the least sum; ``least``: the least sum that has each of
+    these."""
 
     def __init__(
         self, mantissa: int, shift: int, bias: int, reach: int, zero: int,
@@ -73,7 +73,8 @@ class ResultSteps:
         self.least = self._least(self.above)
 
     def results(self, totals: Ints) -> Ints:
-        """Returns what TFLite, in products that fit 64 bits, or ONNX Runtime scales sums to."""
+        """Returns the results to which TFLite, in products that fit 64 bits, or ONNX Runtime scales
+        sums."""
         scaled = scale_in_float32(
             totals + self.bias, self.real
         ) if self.floats else multiply_all_by_quantized_multiplier(
@@ -83,8 +84,8 @@ class ResultSteps:
         return clamped
 
     def _least(self, results: Ints) -> Ints:
-        """The least sums that have some results, all above that of -``reach``; by bisection around
-        where they are without rounding twice."""
+        """Returns the least sum that has each of some results, all above that of -``reach``. Found
+        by bisection around the sums at which an exact quotient would step."""
         reach = self.reach
         if not len(results):
             return results
@@ -99,8 +100,9 @@ class ResultSteps:
         return high
 
     def edges(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Results, and the sums that must have them; results, and sums that mustn't have them yet.
-        Beyond the ends there must be no further step, but for those that clamping removes."""
+        """Returns results with the sums that must have them, and results with the sums that must
+        not have them yet. No further step may come beyond these, except for results that clamping
+        removes."""
         due, at = self.above, self.least
         later, before = self.above, self.least - 1
         if self.first > self.limits[0]:
@@ -133,8 +135,8 @@ class ProductSteps(ResultSteps):
 
 
 class _Edges:
-    """Demands on the constants of a channel: results by some sums, and later ones not before
-    some others."""
+    """Requirements for the constants of a channel: the sums that must have certain results, and the
+    sums that must not have later ones yet."""
 
     def __init__(self, channel: ResultSteps, places: int) -> None:
         self._due, at, self._later, before = channel.edges()
@@ -144,8 +146,8 @@ class _Edges:
         self._places = places
 
     def addends(self, firsts: Ints, seconds: Ints, half: int) -> tuple[Ints, Ints]:
-        """The least and the greatest addend for each pair of factors, to whose second products
-        ``half`` is added; there is none if the latter is less."""
+        """Returns the least and the greatest addend for each pair of factors, where ``half`` is
+        added to the second products. If the latter is less than the former, no addend fits."""
 
         def wholes(results: Ints) -> Ints:
             """The least sums, with addends, that give ``results``: pairs x results."""
@@ -160,8 +162,8 @@ class _Edges:
     def fitting(
         self, firsts: Ints, seconds: Ints, half: int
     ) -> tuple[tuple[int, int, int] | None, int]:
-        """The constants by the pair of factors that leaves most choice of an addend, and the
-        number of that pair."""
+        """Returns the constants of the pair of factors that has the widest range of addends, and
+        the number of that pair."""
         least, most = self.addends(firsts, seconds, half)
         best = int((most - least).argmax())
         if most[best] < least[best]:
@@ -170,8 +172,8 @@ class _Edges:
         return (addend, int(firsts[best]), int(seconds[best])), best
 
     def line(self, shift: int) -> tuple[tuple[int, int, int] | None, int]:
-        """Constants whose second factor is that of a shift, if there are any, and the first factor
-        that is nearest to being one."""
+        """Returns constants whose second factor is a shift; None if there are none. Of the first
+        factors that fit, the one nearest to the exact factor is taken."""
         nominal = round(math.ldexp(self._real, _WORD + shift - self._places)) or 1 << 30
         second = 1 << _WORD - shift
         row, _ = self.fitting(np.array([nominal]), np.array([second]), 0)
@@ -184,8 +186,8 @@ class _Edges:
         return row, near
 
     def pair(self, product: int, half: int) -> tuple[int, int, int] | None:
-        """Constants by two factors whose product is near ``product``. Where steps repeat themselves
-        every few results, ``half`` puts these between multiples of the second factor."""
+        """Returns constants with two factors whose product is near ``product``. Where steps recur
+        every few results, ``half`` moves these between multiples of the second factor."""
         for turn in range(_ROUNDS):
             # Shorter first factors cut off more, which moves more steps.
             least = (product >> 30) + 1 << turn % 3
@@ -204,11 +206,11 @@ class _Edges:
 
 
 class TwoProducts(Struct, frozen=True, eq=False):
-    """Constants of a layer, channels x (addend, first, second factor).
+    """Constants of a layer: channels x (addend, first factor, second factor).
 
-    ``places``: those that sums are moved by. ``shift``: the second factor is 2**(32 - shift) in all
-    channels; None where it differs. ``rounded``: the second product is, halves up; second factors
-    are even then.
+    ``places``: the shift of sums to the left. ``shift``: the second factor is 2**(32 - shift) in
+    all channels; None where it isn't. ``rounded``: the second product is rounded half up; second
+    factors are even then.
     """
 
     constants: npt.NDArray[np.int32]
@@ -218,7 +220,8 @@ class TwoProducts(Struct, frozen=True, eq=False):
 
     @staticmethod
     def of(sums: IntegerSums, zero_point: int, limits: tuple[int, int]) -> TwoProducts | None:
-        """None if there are none. ``zero_point`` and ``limits`` are those of the output."""
+        """Returns the constants for all channels; None if a channel has none. ``zero_point`` and
+        ``limits`` are those of the output."""
         channels = _channels(sums, zero_point, limits)
         return TwoProducts.of_steps(channels, _MOST_PLACES) if channels else None
 
@@ -253,8 +256,8 @@ class TwoProducts(Struct, frozen=True, eq=False):
         return None
 
     def lifted(self, more: Ints, reach: Ints) -> TwoProducts | None:
-        """For sums that are so much ``more`` than those of each channel, which are up to ``reach``;
-        None where they don't fit 31 bits."""
+        """Returns the constants for sums that are larger by ``more`` in each channel, where the
+        original sums are at most ``reach``. None where they don't fit 31 bits."""
         offsets = self.constants[:, 0].astype(np.int64) - (more << self.places)
         most = (reach + np.abs(more) << self.places) + np.abs(offsets)
         if int(most.max(initial=0)) > _LARGEST:
@@ -267,7 +270,8 @@ class TwoProducts(Struct, frozen=True, eq=False):
 def _channels(
     sums: IntegerSums, zero_point: int, limits: tuple[int, int]
 ) -> list[ResultSteps]:
-    """None where sums aren't scaled in float32, or don't fit 32 bits."""
+    """Returns the result steps of each channel; an empty list where sums aren't scaled in float32,
+    or don't fit 32 bits."""
     if sums.rounding is not Rounding.FLOAT or sums.wide or sums.bound >= 1 << 31:
         return []
     last = len(sums.multiplier.mantissas) - 1

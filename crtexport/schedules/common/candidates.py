@@ -1,7 +1,8 @@
 """Variants of a kernel, from which the cost model and tuning choose.
 
-A schedule with a choice (how many pixels or channels go together, what is unrolled) has a function
-``candidates`` that returns each variant under a name; one without has ``lower``.
+A schedule with parameters (how many pixels or channels are computed together, what is unrolled) has
+a function ``candidates`` that returns each variant under a name; a schedule with one variant has
+``lower``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from crtexport.lowering.registry import Lowered
 
 
 class Candidate(Struct, frozen=True):
-    """One variant of a node's kernel, made on first use.
-
-    ``name`` tells it from the node's other candidates. ``rare``: seldom the best one, so that only
-    tuning tries it. ``objects``: what compilers of C make of it is usually slow.
-    """
+    """One variant of a node's kernel, built on first use. ``name`` identifies it among the node's
+    other candidates. ``rare``: it is seldom the fastest, so only tuning tries it. ``objects``: it
+    is usually slow when a C compiler compiles it, and meant for LLVM."""
 
     name: str
     build: Callable[[], Lowered]
@@ -28,22 +27,22 @@ class Candidate(Struct, frozen=True):
     made: list[Lowered] = field(default_factory=list)
 
     def make(self) -> Lowered:
-        """The kernel. What chooses looks at kernels, one of which is then taken: it is built
-        once."""
+        """Returns the kernel. Choosing a candidate looks at kernels, one of which is then used:
+        each is built once."""
         if not self.made:
             self.made.append(self.build())
         return self.made[0]
 
 
 def single(name: str, lowered: Lowered | None) -> list[Candidate]:
-    """Returns the only variant that a schedule has; none if it has none."""
+    """Returns a list of the only variant of a schedule; an empty one where it has none."""
     return [] if lowered is None else [Candidate(name, lambda: lowered)]
 
 
 def changed(
     candidates: Iterable[Candidate], change: Callable[[Lowered], Lowered]
 ) -> list[Candidate]:
-    """The candidates with what ``change`` makes of their kernels."""
+    """Returns the candidates with their kernels changed by ``change``."""
 
     return [
         Candidate(

@@ -1,6 +1,6 @@
 """Windows of convolutions as lines of words (im2col), and the integer layers that sum over them.
 
-A fully connected layer counts as one of windows of one cell.
+A fully connected layer counts as a convolution with windows of one cell.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ FEW = 4
 class Windows(WindowGeometry, frozen=True, kw_only=True):
     """Windows whose values are gathered into lines of words (im2col).
 
-    ``group``: values that are gathered at once: 4 bytes in pairs, 2 halves in a word, or 1 in a
-    word of its own.
+    ``group``: the number of values that are gathered at once: 4 bytes as two words of pairs, 2
+    int16 values in a word, or 1 value in a word of its own.
     """
 
     group: int = 4
 
     @property
     def taps(self) -> int:
-        """Values under a window: those of all its cells and channels."""
+        """The number of values in a window: cells times channels."""
         return self.kernel[0] * self.kernel[1] * self.x[3]
 
     @property
     def row_runs(self) -> bool:
-        """True where the cells of a window's row are gathered as one run of neighbours."""
+        """True where the cells of a window's row are gathered as one run of neighbouring values."""
         return self.dilation[1] == 1 and (self.x[3] % self.group == 0 or self.x[3] < FEW)
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """(ky, kx) where each run begins."""
+        """(ky, kx) of the first cell of each run."""
         columns = (0,) if self.row_runs else tuple(range(self.kernel[1]))
         return tuple((ky, kx) for ky in range(self.kernel[0]) for kx in columns)
 
     @property
     def run(self) -> int:
-        """Values of a run."""
+        """The number of values in a run."""
         return self.x[3] * (self.kernel[1] if self.row_runs else 1)
 
     @property
@@ -71,20 +71,20 @@ class Windows(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def words(self) -> int:
-        """Words of a line."""
+        """The number of words in a line."""
         return len(self.runs) * self.run_words + -(-len(self.leftover_taps) // 2)
 
     @property
     def run_words(self) -> int:
-        """Words of the whole groups of a run."""
+        """The number of words for the whole groups of a run."""
         return self.words_of(self.run)
 
     def words_of(self, count: int) -> int:
-        """Words that the whole groups of ``count`` neighbours become."""
+        """The number of words for the whole groups of ``count`` neighbouring values."""
         return count // self.group * (2 if self.group == 4 else 1)
 
     def pairs(self) -> npt.NDArray[np.int64]:
-        """words x 2: which tap each half of a line's words is, -1 for none."""
+        """The tap in each half of each word of a line, (words, 2); -1 for halves without one."""
         found: list[tuple[int, int]] = []
         group = self.group
         for ky, kx in self.runs:
@@ -98,7 +98,7 @@ class Windows(WindowGeometry, frozen=True, kw_only=True):
 
 
 def windows_of(context: Context, group: int = 4) -> Windows | None:
-    """The windows of a node that sums over all its input channels; None for another."""
+    """Returns the windows of a node that sums over all its input channels; None for other nodes."""
     op, shape, weights = context.node.op, context.input(0).shape, context.input(1).shape
     match op:
         case FullyConnected():
@@ -116,7 +116,8 @@ def windows_of(context: Context, group: int = 4) -> Windows | None:
 
 
 class IntegerSumLayer(Struct, frozen=True, eq=False):
-    """A layer of integers that sums over all its input channels, weights having no zero point."""
+    """An integer layer that sums over all its input channels, with weights whose zero point is 0.
+    """
 
     context: Context
     op: Conv2D | FullyConnected
@@ -125,8 +126,8 @@ class IntegerSumLayer(Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, context: Context, values: DType, group: int) -> IntegerSumLayer | None:
-        """The layer that a node is, of ``values`` and int8 weights; None where it is no such one,
-        or has nothing to sum. ``group``: that of its windows."""
+        """Returns the layer of a node with inputs of type ``values`` and int8 weights; None for
+        other nodes, and where there is nothing to sum. ``group``: as in :class:`Windows`."""
         op = context.node.op
         if not isinstance(op, Conv2D | FullyConnected):
             return None
@@ -143,19 +144,21 @@ class IntegerSumLayer(Struct, frozen=True, eq=False):
         return len(self.sums.folded)
 
     def begin(self) -> Lowering:
-        """An empty kernel for it."""
+        """Returns the lowering of an empty kernel for the layer."""
         dense = isinstance(self.op, FullyConnected)
         return Lowering("fully_connected" if dense else "conv2d", self.context)
 
 
 class WindowWalk:
-    """Emits where cells of windows lie, and whether they do in the image."""
+    """Emits the indices of a window's cells, and the conditions under which they lie in the image.
+    """
 
     def __init__(self, b: KernelBuilder, windows: Windows) -> None:
         self.b, self.windows = b, windows
 
     def limits(self, y0: Expr, x0: Expr) -> Expr | None:
-        """Returns whether the window from a cell on lies in the image; None where all do."""
+        """Returns the condition that the window whose first cell is (y0, x0) lies in the image;
+        None where all windows do."""
         axes = self.windows.rows, self.windows.columns
         found = [
             self._within(at, number, axis.span - 1)
@@ -165,11 +168,11 @@ class WindowWalk:
         return and_(*found) if found else None
 
     def in_image(self, iy: Expr, ix: Expr) -> Expr:
-        """Returns whether a cell lies in the image."""
+        """Returns the condition that a cell lies in the image."""
         return and_(self._within(iy, 0, 0), self._within(ix, 1, 0))
 
     def _within(self, at: Expr, axis: int, reach: int) -> Expr:
-        """Returns whether the cells from ``at`` to ``reach`` further on lie in the image."""
+        """Returns the condition that the cells from ``at`` to ``at + reach`` lie in the image."""
         return and_(ge(at, const(0)), lt(at, const(self.windows.x[1 + axis] - reach)))
 
     def tap(self, first: Expr, tap: Expr, axis: int) -> Expr:

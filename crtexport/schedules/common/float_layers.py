@@ -1,4 +1,4 @@
-"""Constants of float32 layers that schedules are chosen by."""
+"""Constants of float32 layers, by which schedules are chosen."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Layer = Conv2D | DepthwiseConv2D | FullyConnected
 
 
 def layer_of(context: Context) -> Layer | None:
-    """A convolution or fully connected layer of float32 tensors, weights perhaps int8, with
-    constant weights and bias and anything to compute; None for another node."""
+    """Returns a convolution or fully connected layer of float32 tensors with constant weights
+    (float32 or int8) and bias; None for other nodes, and where there is nothing to compute."""
     op = context.node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
         return None
@@ -34,8 +34,8 @@ def layer_of(context: Context) -> Layer | None:
 
 
 class Numbers(Struct, frozen=True, eq=False):
-    """The constants of a layer of ``channels`` besides its weights: what sums of products are
-    multiplied by (None: by nothing), what is added, what comes last."""
+    """The constants of a layer of ``channels`` besides its weights: the factor of each channel's
+    sum (None: there is none), the bias, and the activation."""
 
     channels: int
     scales: Floats | None

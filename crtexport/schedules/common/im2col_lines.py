@@ -1,10 +1,10 @@
-"""Gathers what a window sees into a line of words, padding filled in.
+"""Gathers the values of a window, padding included, into a line of words (im2col).
 
-A line serves all output channels, which then run through it from end to end without asking where
-they are. With DSP instructions, four neighbouring bytes become two words by SXTB16 (bytes 0 and 2,
-bytes 1 and 3); what is left of a run of neighbours goes behind, in pairs; weights are packed in the
-same order. int16 values stay in pairs. Without DSP instructions, and of floats, each value is a
-word, in the order of the weights.
+A line serves all output channels, whose inner loops then run through it from end to end without
+computing indices. With DSP instructions, SXTB16 makes two words of four neighbouring bytes (bytes 0
+and 2, bytes 1 and 3); the values of a run that don't fill groups of four come last, in pairs, and
+weights are packed in the same order. int16 values stay in pairs. Without DSP instructions, and for
+floats, each value is a word, in the order of the weights.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MOST_LEFT = 32
 
 
 class LineTotals(Struct, frozen=True):
-    """Destination of the sum of each line's values, ``times`` as much: from ``first`` on in
-    ``buffer``, whose elements are i32."""
+    """Stores the sum of each line's values times ``times``, from element ``first`` of the i32
+    ``buffer`` on."""
 
     buffer: Buffer
     first: int
@@ -43,14 +43,14 @@ class LineTotals(Struct, frozen=True):
 
 
 class Im2colGather(WindowWalk):
-    """Emits the gathering of lines: those of ``pixels_per_block`` pixels lie interleaved word by
-    word."""
+    """Emits the gathering of lines. The lines of ``pixels_per_block`` pixels are interleaved word
+    by word."""
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, x: Buffer, lines: Buffer, pixels_per_block: int,
         zero_point: int, totals: LineTotals | None = None, lift: int = 0,
     ) -> None:
-        """``lift``, which is added to each value, is for values that are not in groups."""
+        """``lift`` is added to each value outside of groups."""
         super().__init__(b, windows)
         self.x, self.lines = x, lines
         self.pixels_per_block, self.zero = pixels_per_block, zero_point + lift
@@ -58,7 +58,7 @@ class Im2colGather(WindowWalk):
         self._total: Var | None = None
 
     def emit(self, pixel: Callable[[Expr], Expr]) -> None:
-        """Gathers all lines; ``pixel`` has the number of the pixel for each of them."""
+        """Emits the gathering of all lines; ``pixel`` holds the number of each line's pixel."""
         with self.b.loop("line", self.pixels_per_block) as line:
             number = self.b.let("pixel", pixel(line))
             if self.totals is None:
@@ -85,7 +85,8 @@ class Im2colGather(WindowWalk):
                 self._cut(n, y0, x0, line)
 
     def _corner(self, pixel: Expr) -> tuple[Expr, Expr, Expr]:
-        """(image, row, column) of the first cell of a pixel's window, maybe outside."""
+        """Returns (image, row, column) of the first cell of a pixel's window, which may lie outside
+        of the image."""
         b, windows = self.b, self.windows
         row, column = divided(pixel, windows.y[2])
         row = b.let("row", row)
@@ -116,7 +117,8 @@ class Im2colGather(WindowWalk):
         self._leftovers(line, value)
 
     def _words(self, start: Expr, count: int, first: Expr, line: Expr) -> None:
-        """The whole groups of ``count`` neighbours, from word ``first`` of a line on."""
+        """Emits the whole groups of ``count`` neighbouring values, from word ``first`` of a line
+        on."""
         b = self.b
         if self.windows.group == 1:
             with b.loop("value", count) as one:
@@ -151,7 +153,7 @@ class Im2colGather(WindowWalk):
     def _leftovers(
         self, line: Expr, value: Callable[[tuple[int, int, int]], Expr]
     ) -> None:
-        """Pairs of single values; ``value`` loads one."""
+        """Emits pairs of single values; ``value`` returns the load of one."""
         left = self.windows.leftover_taps
         first = self.windows.words - -(-len(left) // 2)
         for number in range(0, len(left), 2):
@@ -187,7 +189,7 @@ class Im2colGather(WindowWalk):
         ))
 
     def _padded(self, n: Expr, iy: Expr, ix: Expr, channel: int) -> Expr:
-        """A value of the image, or the zero point outside of it."""
+        """Returns a value of the image, or the zero point outside of it."""
         b = self.b
         value = b.local("value", i32(self.zero))
         iy, ix = b.let("iy", iy), b.let("ix", ix)
@@ -197,7 +199,7 @@ class Im2colGather(WindowWalk):
         return value
 
     def _cut_rows(self, n: Expr, y0: Expr, x0: Expr, line: Expr) -> None:
-        """Whole groups out of rows of cells with few channels."""
+        """Emits whole groups of values from rows of cells that have few channels."""
         b, windows = self.b, self.windows
         channels, size = windows.x[3], windows.group
         groups, words = windows.run // size, size // 2

@@ -1,4 +1,4 @@
-"""Loops that cover pixels and output channels with blocks."""
+"""Loops over blocks of pixels and of output channels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from crtexport.kir.language import Expr
 def pixels_overlapping(
     b: KernelBuilder, count: int, pixels_per_block: int, name: str = "pixels"
 ) -> Iterator[Expr]:
-    """Goes through ``count`` pixels, or rows of them, ``pixels_per_block`` at a time; the last
-    block begins earlier where it would not be full. Yields the number of a block's first pixel;
-    ``name``: that of the loop. ``pixels_per_block`` <= ``count``."""
+    """Loops over ``count`` pixels, or rows of them, ``pixels_per_block`` (at most ``count``) at a
+    time. The last block begins earlier where it wouldn't be full, so that it computes some pixels
+    again. Yields the number of a block's first pixel; ``name`` is the loop variable's."""
     with _overlapping(b, count, pixels_per_block, name, "first") as (_, first):
         yield first
 
@@ -26,7 +26,8 @@ def pixels_overlapping(
 def _overlapping(
     b: KernelBuilder, count: int, pixels_per_block: int, name: str, begin: str
 ) -> Iterator[tuple[Expr, Expr]]:
-    """Yields the number of a block, too; ``begin``: the name of where one begins."""
+    """As :func:`pixels_overlapping`; also yields the number of a block. ``begin``: the name of its
+    first pixel."""
     with b.loop(name, -(-count // pixels_per_block)) as number:
         first = mul(number, const(pixels_per_block))
         if count % pixels_per_block:
@@ -37,8 +38,9 @@ def _overlapping(
 class VectorBlocks(Struct, frozen=True):
     """``channels`` in blocks of ``count`` vectors of ``lanes``.
 
-    The last block begins earlier where it would not be full, and so does the last vector where all
-    channels are in one block. Only where they are fewer than lanes, not all of those are there.
+    The last block begins earlier where it wouldn't be full, and where all channels are in one
+    block, so does its last vector. Only where there are fewer channels than lanes, some lanes of a
+    vector are unused.
     """
 
     channels: int
@@ -47,42 +49,42 @@ class VectorBlocks(Struct, frozen=True):
 
     @classmethod
     def at_most(cls, count: int, channels: int, lanes: int) -> VectorBlocks:
-        """Blocks of so many vectors, or fewer where one block has all channels."""
+        """Returns blocks of so many vectors, or of fewer where one block has all channels."""
         return cls(channels, lanes, min(count, -(-channels // lanes)))
 
     @classmethod
     def fewest(cls, most: int, channels: int, lanes: int) -> VectorBlocks:
-        """As few vectors as possible, in blocks of ``most`` at most, each of which takes as long as
-        one vector more; the largest of such blocks."""
+        """Returns the blocks, of at most ``most`` vectors, that need the fewest vectors in all,
+        counting one vector more for each block; of equal ones the largest."""
         needed = -(-channels // lanes)
         counts = range(min(most, needed), 0, -1)
         return cls(channels, lanes, min(counts, key=lambda n: -(-needed // n) * (n + 1)))
 
     @property
     def channels_per_block(self) -> int:
-        """Channels of a block."""
+        """The number of channels in a block."""
         return min(self.count * self.lanes, self.channels)
 
     @property
     def there(self) -> int:
-        """Lanes of a vector that are channels."""
+        """The number of a vector's lanes that hold channels."""
         return min(self.lanes, self.channels)
 
     @property
     def whole(self) -> int:
-        """Channels whose packed weights are as many for the last ones as for others: those of a
-        block, or of a vector where there is but one block."""
+        """The number of channels by which packed weights are padded to whole parts: those of a
+        block, or of a vector where there is only one block."""
         several = self.count * self.lanes
         return several if several <= self.channels else self.lanes
 
     def starts(self) -> list[int]:
-        """Returns where vectors begin within a block."""
+        """Returns the first channel of each vector, relative to its block."""
         last = self.channels_per_block - self.there
         return [min(i * self.lanes, last) for i in range(self.count)]
 
     @contextmanager
     def each(self, b: KernelBuilder) -> Iterator[tuple[Expr, Expr]]:
-        """Goes through the blocks; yields the number of one and its first channel."""
+        """Loops over the blocks; yields a block's number and its first channel."""
         with _overlapping(b, self.channels, self.channels_per_block, "block", "channel") as block:
             yield block
 
@@ -90,10 +92,8 @@ class VectorBlocks(Struct, frozen=True):
 def in_steps(
     b: KernelBuilder, count: int, step: int, emit_words: Callable[[Expr, int], None]
 ) -> None:
-    """Goes through ``count`` words, ``step`` at a time in a loop and then those that are left.
-
-    ``emit_words`` gets the number of the first word and how many there are.
-    """
+    """Loops over ``count`` words, ``step`` at a time, then handles the remaining ones.
+    ``emit_words`` is called with the number of the first word and how many there are."""
     whole, rest = divmod(count, step)
     if whole:
         with b.loop("step", whole, unroll=1) as number:
@@ -106,12 +106,10 @@ def packed_channels(
     b: KernelBuilder, count: int, channels_per_block: int, size: int,
     block: Callable[[Expr, Expr, int], None],
 ) -> None:
-    """Goes through ``count`` channels, ``channels_per_block`` at a time and then those that are
-    left.
-
-    ``block`` gets a block's first channel, where its weights begin, and how many channels it has.
-    ``size``: elements of packed weights for ``channels_per_block`` channels.
-    """
+    """Loops over ``count`` channels, ``channels_per_block`` at a time, then handles the remaining
+    ones. ``block`` is called with a block's first channel, the position of its weights, and how
+    many channels it has. ``size``: the number of packed weights for ``channels_per_block``
+    channels."""
     whole, rest = divmod(count, channels_per_block)
     with b.loop("block", whole) as number:
         at = b.let("w", mul(number, const(size)))

@@ -1,8 +1,9 @@
-"""The rows of an image that a window looks at, with their padding, in memory of the kernel's own.
+"""The rows of an image that a window covers, with their padding, in a ring buffer in scratch
+memory.
 
-A ring holds as many padded rows as a window is high. Each row of the image is copied into it once,
-the columns and rows of the padding are filled with the zero point; after that no tap has to ask
-whether it lies in the image, and the output may overwrite what has been copied.
+The ring holds as many padded rows as a window is high. Each row of the image is copied into it
+once, and its padding is filled with the zero point. So no tap needs a test whether it lies in the
+image, and the output may overwrite rows of the input that have been copied.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MVE: Copies = {
 
 
 def geometry(context: Context, op: Conv2D | DepthwiseConv2D) -> WindowGeometry:
-    """Returns the geometry of a convolution."""
+    """Returns the window geometry of a convolution."""
     shape = context.input(1).shape
     return WindowGeometry.of(
         op, context.input(0).shape, context.output().shape, (shape[1], shape[2])
@@ -53,8 +54,11 @@ def geometry(context: Context, op: Conv2D | DepthwiseConv2D) -> WindowGeometry:
 
 
 class RingRows(Struct, frozen=True):
-    """Lines of rows that are multiplied as they are: ``counts`` of lines, and of rows in each;
-    ``steps`` from one to the next in the input. ``name`` is the kernel's."""
+    """Rows that are multiplied where they are, without a copy: lines of rows.
+
+    ``counts``: the number of lines, and of rows in each; ``steps``: the distance from one to the
+    next in the input, in elements. ``name`` is the kernel's.
+    """
 
     name: str
     counts: tuple[int, int]
@@ -62,8 +66,8 @@ class RingRows(Struct, frozen=True):
 
     @staticmethod
     def of(context: Context) -> RingRows | None:
-        """Of a fully connected layer, or the pixels that windows of 1x1 look at; None where this is
-        neither, or there is nothing to multiply."""
+        """Returns the rows of a fully connected layer, or the pixels of a convolution with 1x1
+        windows; None for other nodes, and where there is nothing to multiply."""
         op, x, w, y = (
             context.node.op, context.input(0).shape, context.input(1).shape, context.output().shape
         )
@@ -82,7 +86,8 @@ class RingRows(Struct, frozen=True):
 
 
 class Clip(Struct, frozen=True):
-    """Columns of padding, of the image, and of padding."""
+    """The numbers of columns of padding before the image, of the image, and of padding behind it.
+    """
 
     left: int
     width: int
@@ -90,8 +95,8 @@ class Clip(Struct, frozen=True):
 
 
 class RingLine(Struct, frozen=True):
-    """``Ring.width`` columns of the output from ``first`` on, in row ``oy`` of image ``n``;
-    ``slots``: where each row of their windows is."""
+    """``Ring.width`` columns of the output from ``first`` on, in row ``oy`` of image ``n``.
+    ``slots``: the ring's slot of each row of their windows."""
 
     n: Expr
     oy: Expr
@@ -99,7 +104,7 @@ class RingLine(Struct, frozen=True):
     first: Expr
 
     def pixel(self, window: WindowGeometry) -> Expr:
-        """Returns the number of its first pixel among those of the output."""
+        """Returns the number of the line's first pixel among those of the output."""
         row = add(mul(self.n, const(window.y[1])), self.oy)
         return add(mul(row, const(window.y[2])), self.first)
 
@@ -107,18 +112,17 @@ class RingLine(Struct, frozen=True):
 class Ring:
     """Padded rows: ``rows[block][slot][column][cell]``.
 
-    A block is ``cell`` neighbouring channels, all of them if it is the only one; the last of many
-    may repeat channels of the one before it. A whole vector may be read from every cell.
-
-    Where a ring of whole rows would be what the workspace is too small for, it holds some columns
-    of them, which are copied anew for each row of the output.
+    A block has ``cell`` neighbouring channels: all of them where there is one block; the last of
+    several may repeat channels of the one before it. A whole vector may be loaded from every cell.
+    Where memory for whole rows would make the workspace larger, the ring holds only some columns,
+    which are copied again for each row of the output.
     """
 
     def __init__(
         self, lowering: Lowering, source: Buffer, window: WindowGeometry, cell: int, zero: int = 0,
         copies: Copies = MVE,
     ) -> None:
-        """``source``: one of the types of ``copies``; ``zero``: what stands for 0 in it."""
+        """``source``: a type that ``copies`` has; ``zero``: the value that stands for 0 in it."""
         self.vector, self._everywhere = copies[source.dtype]
         self.b: KernelBuilder = lowering.b
         self.source, self.window, self.cell, self.zero = source, window, cell, zero
@@ -139,12 +143,12 @@ class Ring:
         self.rows = lowering.scratch("lines", source.dtype, self._size(self.width))
 
     def _size(self, width: int) -> int:
-        """Elements of memory for ``width`` columns of the output."""
+        """Returns the number of elements that ``width`` columns of the output need."""
         line = self.window.columns.covered(width) * self.cell
         return self.blocks * self.slots * line + self.vector.lanes
 
     def _can_split(self, tiles: int) -> bool:
-        """Returns whether only the first and the last of some tiles look at padding."""
+        """Returns whether only the first and the last of some tiles contain padding."""
         window, width = self.window, -(-self.window.y[2] // tiles)
         last_inner = (-(-window.y[2] // width) - 2) * width * window.stride[1]
         return (
@@ -153,18 +157,18 @@ class Ring:
         )
 
     def channel(self, block: Expr) -> Expr:
-        """The first channel of a block."""
+        """Returns the first channel of a block."""
         first = mul(block, const(self.cell))
         if self.channels % self.cell == 0:
             return first
         return min_(first, const(self.channels - self.cell))
 
     def start(self, block: Expr, slot: Expr) -> Expr:
-        """The index of the first cell of a row."""
+        """Returns the index of the first cell of a row."""
         return mul(add(mul(block, const(self.slots)), slot), const(self.line))
 
     def starts(self, block: Expr, line: RingLine) -> list[Expr]:
-        """Names the first cell of each row that the windows of ``line`` have."""
+        """Names the index of the first cell of each row in the windows of ``line``."""
         return [
             self.b.let(f"row_ky{ky}", self.start(block, slot))
             for ky, slot in enumerate(line.slots)
@@ -172,7 +176,7 @@ class Ring:
 
     @contextmanager
     def walk(self) -> Iterator[RingLine]:
-        """Loops over the output's rows, or parts of rows."""
+        """Loops over the output's rows, or over parts of them; yields each as a line."""
         with (self._walk_whole() if self.tiles == 1 else self._walk_tiles()) as line:
             yield line
 
@@ -232,7 +236,7 @@ class Ring:
         return sub(whole, mul(div(whole, const(self.slots)), const(self.slots)))
 
     def _clip(self, first: int) -> Clip:
-        """Returns what of the columns from output column ``first`` on is padding."""
+        """Returns how much of the columns from output column ``first`` on is padding."""
         begin = first * self.window.stride[1] - self.window.pad_before[1]
         left = min(max(-begin, 0), self.columns)
         width = max(min(self.window.x[2] - max(begin, 0), self.columns - left), 0)
@@ -243,7 +247,7 @@ class Ring:
         return call(self._everywhere, zero, type_=self.vector)
 
     def _fill_columns(self) -> None:
-        """The columns before and behind the image, which stay as they are."""
+        """Fills the columns before and behind the image, which don't change afterwards."""
         b, clip = self.b, self._clip(0)
         if not clip.left and not clip.right:
             return
@@ -265,14 +269,14 @@ class Ring:
             self.b.store_vector(self.rows, at, self._zeros(), rest)
 
     def _copy_padded(self, n: Expr, row: Expr, slot: Expr, part: tuple[Expr, Clip]) -> None:
-        """A part of a row with the padding beside it."""
+        """Copies a part of a row with the padding beside it."""
         self._copy(n, row, slot, part)
         with self.b.loop("block", self.blocks) as block:
             self._fill_sides(self.start(block, slot), part[1])
 
     def _copy(self, n: Expr, row: Expr, slot: Expr, part: tuple[Expr, Clip]) -> None:
-        """Copies what is seen of a row of the padded image from an output column on, into a
-        slot."""
+        """Copies into a slot the part of a padded row that windows cover from an output column on.
+        """
         b, window = self.b, self.window
         first, clip = part
         iy = b.let("iy", sub(row, const(window.pad_before[0])))
@@ -311,7 +315,8 @@ class Ring:
 
 
 def _spare(context: Context) -> int:
-    """Bytes of scratch that hardly cost memory: what other nodes need more than this one."""
+    """Returns the bytes of scratch that don't make the workspace larger, since other nodes need as
+    much."""
     graph = context.graph
     sizes = [
         max((graph.type(t).nbytes for t in (*node.inputs, *node.outputs)

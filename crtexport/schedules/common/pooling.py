@@ -1,4 +1,4 @@
-"""Pooling in vectors, of any machine: as many channels at once as a vector has lanes."""
+"""Pooling with vectors of any instruction set: a vector has as many channels as lanes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ At = tuple[Expr, Expr, Expr]
 
 
 class VectorPool(abc.ABC):
-    """Pixel by pixel, ``lanes`` channels of one at a time."""
+    """Pools pixel by pixel, ``lanes`` channels at a time."""
 
     def __init__(
         self, lowering: Lowering, op: AveragePool2D | MaxPool2D, lanes: int
@@ -30,14 +30,14 @@ class VectorPool(abc.ABC):
         self.average = isinstance(op, AveragePool2D)
 
     def emit(self) -> None:
-        """All pixels."""
+        """Emits all pixels."""
         b, y = self.b, self.y.shape
         with b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox:
             at = n, oy, ox
             self.pixel(at, self._cells(at) if self.average else i32(1))
 
     def pixel(self, at: At, cells: Expr) -> None:
-        """All channels of a pixel, whose window has so many ``cells`` in the image."""
+        """Emits all channels of a pixel whose window has ``cells`` cells in the image."""
         b = self.b
         whole, rest = divmod(self.y.shape[3], self.lanes)
         with b.loop("block", whole) as block:
@@ -60,7 +60,7 @@ class VectorPool(abc.ABC):
         return count
 
     def _channels(self, at: At, cells: Expr, first: Expr, count: int) -> None:
-        """``count`` channels from ``first`` on."""
+        """Emits ``count`` channels from ``first`` on."""
         b = self.b
         acc = b.local("acc", self.start())
 
@@ -73,13 +73,13 @@ class VectorPool(abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> Expr:
-        """Returns what a sum or a maximum starts from."""
+        """Returns the initial value of a sum or a maximum."""
 
     @abc.abstractmethod
     def combined(self, acc: Expr, index: Expr, count: int) -> Expr:
-        """``acc`` with ``count`` values of the input from ``index`` on."""
+        """Returns ``acc`` combined with ``count`` values of the input from ``index`` on."""
 
     @abc.abstractmethod
     def finish(self, at: At, cells: Expr, first: Expr, count: int, acc: Expr) -> None:
-        """Does what is left to do with ``count`` channels from ``first`` on; ``cells``: how many
-        cells were summed."""
+        """Emits the end of ``count`` channels from ``first`` on; ``cells``: the number of cells
+        that were summed."""

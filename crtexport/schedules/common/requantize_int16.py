@@ -1,15 +1,15 @@
-"""Scaling sums of int16 layers, which TFLite keeps in 64 bits, in one instruction.
+"""Requantizing the sums of int16 layers, which TFLite keeps in 64 bits, with one instruction.
 
 TFLite takes 15 bits m of the multiplier and rounds once: (sum * m + 2**(t-1)) >> t. Where the sum
-has 32 bits, that is the upper word of its product with m * 2**(32-t), rounded, halves up: SMMULR,
-or VRMULH. Small multipliers, t > 32, are left out unless all that they make is 0.
+fits 32 bits, that is the upper word of its product with m * 2**(32-t), rounded half up: SMMULR, or
+VRMULH. Multipliers so small that t > 32 are supported only if all their results are 0.
 
-Where only the products of a window have 32 bits, the bias b is taken apart: b = c + d * 2**16, with
-a c that may be added to them. Then the result is (high + d * m + 2**(t-17)) >> (t - 16), where
-high = floor((sum + c) * m / 2**16), since nothing else has bits that floor drops. What of d * m
-doesn't fit into 32 bits either is a multiple of 2**(t-16), which is added after the shift, where
-it may wrap as TFLite's results do. That takes any multiplier below 1/4: channels without a use have
-tiny ones and enormous biases.
+Where only the products of a window fit 32 bits, the bias b is split: b = c + d * 2**16, with a c
+that may be added to them. Then the result is (high + d * m + 2**(t-17)) >> (t - 16), where high =
+floor((sum + c) * m / 2**16), since the other terms have no bits that floor would drop. The part of
+d * m that doesn't fit 32 bits is a multiple of 2**(t-16), and is added after the shift, where it
+may wrap as TFLite's results do. That supports any multiplier below 1/4: channels that are never
+used have tiny multipliers and enormous biases.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LOW = 16
 
 
 def constants_of(sums: IntegerSums) -> npt.NDArray[np.int32] | None:
-    """channels x (bias, factor whose products with sums have the results in their upper words);
-    None if sums are scaled in another way, or need more than 32 bits."""
+    """Returns channels x (bias, factor): the upper words of the factor's products with sums are the
+    results. None if sums are scaled in another way, or need more than 32 bits."""
     if not sums.wide or sums.rounding is not Rounding.DOUBLE or sums.bound >= 1 << 31:
         return None
     rows: list[tuple[int, int]] = []
@@ -52,9 +52,12 @@ def constants_of(sums: IntegerSums) -> npt.NDArray[np.int32] | None:
 
 
 def parts_of(sums: IntegerSums) -> npt.NDArray[np.int32] | None:
-    """channels x (bias, factor, addend, right shift, addend): (sum + bias) * factor >> 32, plus the
-    first addend, shifted and rounded, halves up, plus the second one. None if sums are scaled in
-    another way, or products of windows need more than 32 bits."""
+    """Returns channels x (bias, factor, first addend, right shift, second addend).
+
+    The result is (sum + bias) * factor >> 32, plus the first addend, shifted with rounding half up,
+    plus the second addend. None if sums are scaled in another way, or the products of windows need
+    more than 32 bits.
+    """
     if not sums.wide or sums.rounding is not Rounding.DOUBLE or sums.bound >= WIDE_LIMIT:
         return None
     rows: list[tuple[int, int, int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Products of a matrix of rows with weights: blocks of rows, and what of each is multiplied."""
+"""Products of a matrix of rows with weights, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from crtexport.schedules.common.padded_row_ring import Ring, RingRows
 
 
 class Segment(Struct, frozen=True):
-    """Neighbouring values of each row of the left side: ``starts``, one index for each row.
-
-    ``padded``: they are followed by whatever fills their last chunk, which weights of 0 multiply.
-    """
+    """Neighbouring values of each row of the left matrix. ``starts``: the index of the first one in
+    each row. ``padded``: arbitrary values fill up the last chunk, and are multiplied by weights of
+    0."""
 
     buffer: Buffer
     starts: tuple[Expr, ...]
@@ -27,10 +26,8 @@ def multiply_rows(
     b: KernelBuilder, rows: RingRows, x: Buffer, shape: tuple[int, int], high: int,
     emit: Callable[[list[Segment], list[Expr]], None],
 ) -> None:
-    """Goes through all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth.
-
-    ``emit`` is given what is multiplied, and the indices of the first unit's results.
-    """
+    """Loops over all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth. ``emit`` is
+    called with the segments to multiply, and the indices of the first unit's results."""
     units, depth = shape
     (lines, count), steps = rows.counts, rows.steps
     with b.loop("line", lines) as line:
@@ -55,11 +52,9 @@ def multiply_windows(
     ring: Ring, count: int, letter: str,
     emit: Callable[[list[Expr], list[Expr], list[Expr]], None],
 ) -> None:
-    """Goes through all pixels of the output, ``count`` of a row at a time.
-
-    ``emit`` is given where the rows of their windows start, the pixels' columns, and the indices
-    of their first results, whose names begin with ``letter``.
-    """
+    """Loops over all pixels of the output, ``count`` of a row at a time. ``emit`` is called with
+    the first cells of the rows in their windows, the pixels' columns, and the indices of their
+    first results, whose names begin with ``letter``."""
     b = ring.b
     with ring.walk() as part:
         line = b.let("line", part.pixel(ring.window))
@@ -77,7 +72,8 @@ def multiply_windows(
 
 
 def cover(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:
-    """Calls ``emit(first)`` for blocks of ``high`` rows; the last one may overlap that before."""
+    """Calls ``emit(first)`` for blocks of ``high`` rows; the last one may overlap the one before
+    it."""
     with b.loop("rows", -(-rows // high)) as block:
         first = mul(block, const(high))
         if rows % high:

@@ -1,5 +1,5 @@
-"""Products of two computed matrices whose sums ONNX Runtime scales in floats: by constants that
-give each possible sum its result (:mod:`crtexport.lowering.numerics.result_steps`)."""
+"""Products of two computed matrices whose sums ONNX Runtime scales in floats: constants give every
+possible sum its result (:mod:`crtexport.lowering.numerics.result_steps`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from crtexport.lowering.registry import Lowering
 
 
 def stepped_product_of(lowering: Lowering) -> Product:
-    """Returns the product of a node, whose buffers it declares, with the fewest instructions for
-    its results."""
+    """Returns the product of a node, whose buffers it declares, with the requantization that takes
+    the fewest instructions."""
     product = product_of(lowering)
     if not isinstance(product, Unbiased) or product.sums is None:
         return product
@@ -27,7 +27,7 @@ def stepped_product_of(lowering: Lowering) -> Product:
 
 
 class _Stepped:
-    """A product with another end."""
+    """A product with requantization by result steps."""
 
     def __init__(self, product: Unbiased, found: TwoProducts, limits: tuple[int, int]) -> None:
         self._product, self._found, self._limits = product, found, limits

@@ -1,6 +1,7 @@
 """Instruction set extensions that schedules are written for.
 
-Known before these schedules are imported, which only targets with their instructions need.
+This module is imported before the schedules, which are imported only for targets that have their
+instructions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Weights of few bits, unpacked into scratch before a kernel for whole bytes runs.
 
-A word of flash has fields of 4 or 2 bits of several words that the kernel reads: the first fields
-of all bytes make the first one, and so on. A field is a weight that was lifted so that it is not
-negative; AND, an addition and XOR make four of them bytes again. That is done once in a run, so
-what it costs is little where a weight is multiplied for several pixels.
+A word in flash holds fields of 4 or 2 bits for several words that the kernel reads: the first
+fields of its bytes make the first word, and so on. A field is a weight plus an offset that makes it
+non-negative; AND, an addition and XOR turn four fields into bytes. Unpacking is done once per run,
+so it costs little where a weight is multiplied for several pixels.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SMALL = 1024
 
 
 def of_bytes(context: Context) -> Context:
-    """Returns a node with packed weights as if they had a byte each."""
+    """Returns a node with packed weights as if each weight had a byte."""
     graph = context.graph
     weights = graph.required(context.node, 1)
     whole = replace(graph.tensors[weights], packed_bits=None)
@@ -64,10 +64,14 @@ def of_bytes(context: Context) -> Context:
 def candidates(
     context: Context, found: Sequence[Candidate], plain: Candidate, *, alone: bool
 ) -> list[Candidate]:
-    """Returns variants of a node with packed weights: those that ``found`` has for bytes, behind
-    what unpacks them; none where bytes would take too much memory, or where they read none.
-    ``plain`` stands in for single ones that read none. ``alone``: all others are several times as
-    slow, so bytes may take as much as the largest node's tensors; else what these leave."""
+    """Returns variants of a node with packed weights: those that ``found`` has for bytes, each
+    after a loop that unpacks them.
+
+    There are none where bytes would take too much memory, or where kernels don't read bytes; ``plain``
+    takes the place of single ones that don't. ``alone``: all other variants are several times as
+    slow, so the bytes may take as much memory as the largest node's tensors; else only as much as
+    these leave.
+    """
     if context.input(1).nbytes > max(SMALL, _room(context, alone=alone)):
         return []
     if not found or _unpacking(context, found[0].make()) is None:
@@ -82,8 +86,8 @@ def candidates(
 
 
 def _room(context: Context, *, alone: bool) -> int:
-    """The bytes of the largest node's tensors in the workspace; unless ``alone``, less those of
-    this one's."""
+    """Returns the bytes of the largest node's tensors in the workspace; unless ``alone``, without
+    the bytes of this node's tensors."""
     graph = context.graph
     caller = {*graph.inputs, *graph.outputs}
 
@@ -97,7 +101,7 @@ def _room(context: Context, *, alone: bool) -> int:
 
 
 class BitFieldPacking(Packing, frozen=True):
-    """The bytes of another packing, of ``bits`` bits each."""
+    """Packs the result of another packing into fields of ``bits`` bits."""
 
     inner: Packing
     lanes: ByteLanes
@@ -105,7 +109,7 @@ class BitFieldPacking(Packing, frozen=True):
 
     @property
     def several(self) -> int:
-        """Bytes, or words of bytes, that share one."""
+        """The number of bytes, or of words of bytes, that share one."""
         return 8 // self.bits
 
     @property
@@ -114,22 +118,23 @@ class BitFieldPacking(Packing, frozen=True):
 
     @property
     def lift(self) -> int:
-        """The number that lifts the weights of a lane so that none is negative."""
+        """The offset that makes the weights in a lane non-negative."""
         return (1 << self.bits - 1) * sum(1 << 8 * i for i in range(self.lanes.nbytes))
 
     @property
     def mask(self) -> int:
-        """A word's first fields."""
+        """The mask of a word's first fields."""
         return _word(1, (1 << self.bits) - 1)
 
     @property
     def lowest(self) -> int:
-        """The number that makes lanes of fields: the least lane, plus what ``signs`` take."""
+        """The number that turns fields into lanes: the least value of a lane, corrected for
+        ``signs``."""
         return _word(self.lanes.nbytes, (self.lanes.plus or self._sign) - self.lift)
 
     @property
     def signs(self) -> int:
-        """The lanes' highest bits, where they are signed."""
+        """The mask of the lanes' highest bits, where lanes are signed."""
         return _word(self.lanes.nbytes, 0 if self.lanes.plus else self._sign)
 
     @property
@@ -153,12 +158,13 @@ class BitFieldPacking(Packing, frozen=True):
 
 
 def _word(nbytes: int, lane: int) -> int:
-    """A word, as a signed number, whose lanes of ``nbytes`` bytes are all ``lane``."""
+    """Returns a word, as a signed number, in which each lane of ``nbytes`` bytes holds ``lane``."""
     return int.from_bytes(lane.to_bytes(nbytes, "little") * (4 // nbytes), "little", signed=True)
 
 
 def _unpacking(context: Context, lowered: Lowered) -> Lowered | None:
-    """A kernel for bytes, behind the loop that makes them; None where its weights are none."""
+    """Returns a kernel for bytes, preceded by the loop that unpacks them; None where the kernel's
+    weights aren't bytes."""
     bits = context.packed_bits
     for number, arg in enumerate(lowered.args):
         weights: Matrix
@@ -188,7 +194,7 @@ def _are_weights(context: Context, arg: Derived) -> bool:
 
 
 def _behind(lowered: Lowered, number: int, data: ConstantRef, fields: BitFieldPacking) -> Lowered:
-    """Unpacks ``data`` into what buffer ``number`` of a kernel is, and runs the kernel."""
+    """Returns a kernel preceded by a loop that unpacks ``data`` into its buffer ``number``."""
     kernel, several = lowered.kernel, fields.several
     unpacked = Scratch(-(-lowered.scratch // SCRATCH_ALIGN) * SCRATCH_ALIGN)
     stored = Derived(

@@ -1,7 +1,8 @@
-"""Scalar machines: innermost loops are unrolled, so that counting and branching cost less.
+"""Unrolls innermost loops for scalar processors, so that counting and branching cost less.
 
-On such cores (Cortex-M0 to M7, RV32, i386) the loop control of a plain multiply-accumulate is as
-long as its arithmetic, and neither gcc nor LLVM unrolls it by itself at the sizes of a layer.
+On such processors (Cortex-M0 to M7, RV32, i386) the loop control of a plain multiply-accumulate
+takes as many instructions as its arithmetic, and neither gcc nor LLVM unrolls it by itself at the
+sizes of a layer.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ costs little beside them."""
 
 
 def vectorizes(target: Target) -> bool:
-    """Returns whether compilers turn plain loops into vector code there, which unrolling would
-    spoil."""
+    """Returns whether compilers vectorize plain loops for the target, which unrolling would
+    prevent."""
     return target.triple.startswith(("x86_64", "aarch64")) or any(
         feature in _VECTOR_FEATURES for feature in target.features
     )
 
 
 def unroll_inner_loops(kernel: Kernel, factor: int) -> Kernel:
-    """Asks for up to ``factor`` copies of each innermost loop that runs at least twice as often."""
+    """Returns the kernel with up to ``factor`` copies of the body of each innermost loop that has
+    at least twice as many iterations."""
     return replace(kernel, body=rewrite(kernel.body, partial(_unrolled, factor=factor)))
 
 

@@ -30,8 +30,8 @@ def lower(
     context: Context, op: Add | Sub | Mul, machine: RequantizingVectors, type_: Scalar,
     unroll: int = 1
 ) -> Lowered | None:
-    """A node that keeps its operator's rules, in vectors of ``type_``, up to ``unroll`` of them one
-    after the other; None where this is no way."""
+    """Returns a kernel in vectors of ``type_``, up to ``unroll`` of them in a row, for a node that
+    keeps its operator's rules; None where these vectors can't compute it."""
     types = (context.input(0), context.input(1), context.output())
     if len({t.shape for t in types}) > 1 or not context.output().elements:
         return None
@@ -62,8 +62,8 @@ def lower(
 def computed(
     lowering: Lowering, op: Add | Sub | Mul, machine: RequantizingVectors
 ) -> Compute | None:
-    """Returns what two vectors of quantized numbers become; None where ONNX Runtime computes it as
-    no integers do."""
+    """Returns the function that computes a vector of results from two vectors of quantized numbers;
+    None where ONNX Runtime computes in a way that integers can't follow."""
     floats = lowering.context.numerics is Numerics.ORT
     match op:
         case Mul():
@@ -114,7 +114,7 @@ class _Plus:
         return self.b.let("result", machine.between(value, self.numbers.bounds))
 
     def _operand(self, value: Expr, zero: int, multiplier: Multiplier) -> Expr:
-        """One operand on the common scale."""
+        """Returns one operand on the common scale."""
         half = (multiplier.mantissas[0], multiplier.shifts[0]) == _HALF
         places = self.numbers.shift - 1 if half else self.numbers.shift
         centred = self.machine.plus(value, -zero)
@@ -147,7 +147,7 @@ def _result(
     b: KernelBuilder, machine: RequantizingVectors, raw: Expr,
     numbers: QuantizedSum | QuantizedProduct
 ) -> Expr:
-    """``raw`` on the scale of the output."""
+    """Returns ``raw`` requantized to the output."""
     signed = numbers.bounds[0] < numbers.zero_out
     value = machine.multiplied(b, raw, numbers.result.multiplier, signed=signed)
     value = machine.between(machine.plus(value, numbers.zero_out), numbers.bounds)

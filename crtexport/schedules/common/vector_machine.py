@@ -1,4 +1,5 @@
-"""Vectors whose lanes are output channels, as schedules of several instruction sets see them."""
+"""Vectors whose lanes are output channels: what schedules of several instruction sets need of them.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +25,21 @@ class IntegerVectors(Struct, frozen=True):
 
     @abc.abstractmethod
     def of_ints(self, operation: str, *args: Expr) -> Expr:
-        """An operation that makes 32-bit integers."""
+        """Returns the intrinsic of an operation whose result is a vector of 32-bit integers."""
 
     def int_everywhere(self, value: int) -> Expr:
         return self.of_ints("dup", i32(value))
 
     def plus(self, value: Expr, number: int) -> Expr:
-        """Integers and one number."""
+        """Returns a vector with a number added to each lane."""
         return self.of_ints("add", value, self.int_everywhere(number)) if number else value
 
     def between(
         self, value: Expr, bounds: tuple[float, float],
         widest: tuple[float, float] = (-math.inf, math.inf),
     ) -> Expr:
-        """Integers within ``bounds``; ``widest`` are those that no lane leaves."""
+        """Returns a vector clamped to ``bounds``; ``widest``: bounds that every lane keeps anyway.
+        """
         for name, bound, most in zip(("max", "min"), bounds, widest, strict=True):
             if bound != most:
                 value = self.of_ints(name, value, self.int_everywhere(int(bound)))
@@ -45,15 +47,15 @@ class IntegerVectors(Struct, frozen=True):
 
 
 class RequantizingVectors(IntegerVectors, frozen=True):
-    """Those that scale what tensors hold as TFLite's ``MultiplyByQuantizedMultiplier``."""
+    """Vectors of integers with TFLite's ``MultiplyByQuantizedMultiplier``."""
 
     @abc.abstractmethod
     def raised(self, value: Expr, places: int) -> Expr:
-        """value * 2**places, which wraps."""
+        """Returns value * 2**places, which wraps."""
 
     @abc.abstractmethod
     def high(self, value: Expr, mantissa: int) -> Expr:
-        """value * mantissa / 2**31 to nearest, halves up."""
+        """Returns value * mantissa / 2**31, rounded half up."""
 
     @abc.abstractmethod
     def upper(self, value: Expr, factor: int) -> Expr:
@@ -61,17 +63,18 @@ class RequantizingVectors(IntegerVectors, frozen=True):
 
     @abc.abstractmethod
     def toward(self, value: Expr) -> Expr:
-        """Negative integers less 1: :meth:`rounded` then brings halves away from zero."""
+        """Returns the value with 1 subtracted from negative lanes: :meth:`rounded` then rounds
+        halves away from zero."""
 
     @abc.abstractmethod
     def rounded(self, value: Expr, places: int) -> Expr:
-        """value / 2**places to nearest, halves up."""
+        """Returns value / 2**places, rounded half up."""
 
     def multiplied(
         self, b: KernelBuilder, value: Expr, multiplier: Multiplier, *, signed: bool = True
     ) -> Expr:
-        """Integers times the one number of ``multiplier``. Unless ``signed``, negative results may
-        be rounded otherwise: nothing tells them apart later."""
+        """Returns integers scaled by the one multiplier of ``multiplier``. Unless ``signed``,
+        negative results may be rounded differently, for results that are clamped at 0."""
         (mantissa,), (shift,) = multiplier.mantissas, multiplier.shifts
         if shift > 0:
             value = self.raised(value, shift)
@@ -97,8 +100,8 @@ class RequantizingVectors(IntegerVectors, frozen=True):
 
 
 class VectorMachine(IntegerVectors, frozen=True):
-    """``lanes`` of 32 bits in a vector; ``family``: what names of its intrinsics begin with;
-    ``shifts``: the least and the most places by which it shifts scaled sums to the right."""
+    """``lanes`` of 32 bits in a vector. ``family``: the prefix of its intrinsics' names.
+    ``shifts``: the least and the greatest shift to the right of scaled sums."""
 
     lanes: int
     family: ClassVar[str]
@@ -116,31 +119,32 @@ class VectorMachine(IntegerVectors, frozen=True):
         return call(f"{self.family}_{operation}_{self.lanes}", *args, type_=self.ints)
 
     def of_reals(self, operation: str, *args: Expr) -> Expr:
-        """An operation that makes floats."""
+        """Returns the intrinsic of an operation whose result is a vector of floats."""
         return call(f"{self.family}_{operation}_{self.lanes}", *args, type_=self.reals)
 
     def real_everywhere(self, value: float) -> Expr:
         return self.of_reals("fdup", f32(value))
 
     def scales(self, multiplier: Multiplier) -> bool:
-        """Returns whether vectors are shifted as far as the multiplier says."""
+        """Returns whether vectors can be shifted by the multiplier's shifts."""
         least, most = self.shifts
         return all(least <= -shift <= most for shift in multiplier.shifts)
 
     @abc.abstractmethod
     def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
-        """total + a * b, of floats."""
+        """Returns total + a * b, of floats."""
 
     @abc.abstractmethod
     def places(self, shifts: Ints) -> Ints:
-        """Returns what :meth:`scaled` takes for ``shifts``, which are negative: to the right."""
+        """Returns the shifts in the form that :meth:`scaled` takes. ``shifts`` are negative: to the
+        right."""
 
     @property
     @abc.abstractmethod
     def places_note(self) -> str:
-        """Says what :meth:`places` returns, for readers of C sources."""
+        """Returns the comment for generated C on the numbers that :meth:`places` returns."""
 
     @abc.abstractmethod
     def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
-        """Sums times multipliers, both roundings as TFLite's; unless ``signed``, negative results
-        may be rounded otherwise."""
+        """Returns sums times multipliers, with both of TFLite's roundings. Unless ``signed``,
+        negative results may be rounded differently."""

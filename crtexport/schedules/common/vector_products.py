@@ -1,9 +1,10 @@
-"""Products of two computed matrices in loops that compilers turn into vector code.
+"""Products of two computed matrices, in loops that compilers vectorize.
 
-int8: dot products of bytes as they lie, without zero points, which are taken off at the end by the
-sums of rows and columns; where the second matrix isn't contiguous along the depth, a few of its
-columns are copied first, for all rows. Floats, where it isn't: a row of sums in memory, to which
-each row of the second matrix is added at once. Others are left to plain loops.
+int8: dot products of the stored bytes, without zero points, whose part is subtracted at the end
+with the sums of rows and columns; where the second matrix isn't contiguous along the depth, a few
+of its columns are copied first, for all rows. Floats, where the second matrix isn't contiguous: a
+row of accumulators in memory, to which each row of the second matrix is added. For other products
+plain loops are as fast.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _COLUMNS = 8
 
 def candidates(context: Context) -> list[Candidate]:
     """Returns the variants of a node that multiplies two computed matrices and keeps its operator's
-    rules; none where plain loops are as good."""
+    rules; an empty list where plain loops are as fast."""
     shape = Matrices.of(context)
     if shape.adjoint[0] or not shape.depth:
         return []
@@ -70,7 +71,7 @@ class _Dots:
         return self.lowering.finish()
 
     def _block(self, batch: list[Expr], first: Expr, count: int) -> None:
-        """``count`` columns from ``first`` on, of all rows."""
+        """Emits ``count`` columns from ``first`` on, for all rows."""
         b, product, shape = self.b, self.product, self.shape
         with b.loop("column", count) as column:
             unit = add(first, column)
@@ -124,7 +125,7 @@ class _Dots:
 
 
 def _wrapped(value: int) -> int:
-    """Returns what is left of a number in 32 bits."""
+    """Returns a number wrapped to 32 bits."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 

@@ -1,10 +1,10 @@
-"""From vectors of sums to results: bias, scaling, activation, storing.
+"""Epilogues of vectors of sums: bias, requantization, activation, stores.
 
 TFLite's ``MultiplyByQuantizedMultiplier`` rounds twice: ``high = (sum * m + 2**30) >> 31``, then
-high / 2**s to nearest, halves away from zero. The second is ``(high * 2**(32-s) + 2**31) >> 32``,
-or a shift that rounds; both round halves up: less 1 from negative numbers, they go away from zero.
-Where the result is clamped from the zero point up, as after a ReLU, all negative numbers end there,
-however rounded.
+high / 2**s to nearest, halves away from zero. The second step is ``(high * 2**(32-s) + 2**31) >>
+32``, or a rounding shift. Both round halves up; with 1 subtracted from negative numbers, they round
+halves away from zero. Where the result is clamped at the zero point, as after a ReLU, negative
+numbers end there however they are rounded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from crtexport.support.fixedpoint import Rounding
 
 
 def scales(sums: IntegerSums, machine: VectorMachine) -> bool:
-    """Returns whether sums are scaled in a way that these vectors can do."""
+    """Returns whether these vectors can requantize the sums."""
     return (
         sums.rounding is Rounding.DOUBLE and sums.bound < 1 << 31
         and machine.scales(sums.multiplier)
@@ -44,17 +44,17 @@ def known(context: Context) -> bool:
 
 
 class VectorEpilogue(Protocol):
-    """Epilogue of vectors of sums, whose lanes are output channels."""
+    """The epilogue of vectors of sums, whose lanes are output channels."""
 
     def start(self, channel: Expr) -> Expr:
-        """The sums before the first product: of ``channel`` and those behind it."""
+        """Returns the initial accumulators of ``channel`` and those behind it."""
 
     def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
-        """Stores the results of the first ``count`` lanes."""
+        """Emits the results of the first ``count`` lanes."""
 
 
 def activation_of(context: Context) -> Activation:
-    """That of a layer with weights."""
+    """Returns the fused activation of a layer with weights."""
     op = context.op(Conv2D, DepthwiseConv2D, FullyConnected)
     return op.activation
 
@@ -63,13 +63,13 @@ _EACH = "for each output channel:"
 
 
 class ChannelTable:
-    """One number for each channel, or the same for all."""
+    """A table with one number for each channel, or one for all."""
 
     def __init__(
         self, lowering: Lowering, machine: VectorMachine, name: str, dtype: Scalar,
         values: npt.NDArray[np.generic], channels: int, note: str,
     ) -> None:
-        """``note``: what the numbers are, for readers of C sources."""
+        """``note``: the comment on the table for readers of generated C."""
         self._machine, self._type = machine, machine.reals if dtype.is_float else machine.ints
         self._same: int | float | None = None
         self._buffer: Buffer | None = None
@@ -81,7 +81,7 @@ class ChannelTable:
         self._buffer = lowering.derived(name, dtype, whole, note)
 
     def at(self, channel: Expr) -> Expr:
-        """Of ``channel`` and those behind it."""
+        """Returns the numbers of ``channel`` and those behind it, as a vector."""
         if self._buffer is not None:
             return load_vector(self._buffer, channel, self._type)
         if self._type.is_float:
@@ -90,7 +90,7 @@ class ChannelTable:
 
 
 class IntegerVectorEpilogue:
-    """Results of integers, of integer sums for which :func:`scales` holds."""
+    """The epilogue of integer sums for which :func:`scales` holds."""
 
     def __init__(self, lowering: Lowering, machine: VectorMachine, sums: IntegerSums) -> None:
         self.b, self.machine = lowering.b, machine
@@ -110,7 +110,7 @@ class IntegerVectorEpilogue:
         )
 
     def _scaling(self, sums: IntegerSums) -> dict[str, ChannelTable]:
-        """The numbers by which sums are scaled."""
+        """Defines the constants of the requantization."""
         mantissas = np.array(sums.multiplier.mantissas, np.int64)
         places = self.machine.places(np.array(sums.multiplier.shifts, np.int64))
         return {
@@ -135,7 +135,8 @@ class IntegerVectorEpilogue:
 
 
 class FloatVectorEpilogue:
-    """Floats: bias and activation; sums of int8 weights are scaled first."""
+    """The epilogue of float sums: bias and activation; sums of products with int8 weights are
+    scaled first."""
 
     def __init__(self, lowering: Lowering, machine: VectorMachine, pixels: int = 1) -> None:
         """``pixels``: how often all channels are repeated in a vector."""
