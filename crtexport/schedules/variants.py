@@ -31,12 +31,12 @@ FEW_WEIGHTS = 1024
 
 
 class InstructionSet(Struct, frozen=True):
-    """Instructions that schedules are written for, and how to tell that a target has them.
+    """Instructions that schedules are written for, and the targets that have them.
 
-    The folder ``name`` beside this module has the schedules. Of its module ``candidates``,
-    ``candidates(context, target)`` returns the variants of a node, and ``vector_ops()`` what
-    computes with the results of layers, None where they aren't vectors. ``slow_in_c``: compilers
-    of C, gcc 12 for one, take its vectors apart, lane by lane.
+    The folder ``name`` beside this module has the schedules. In its module ``candidates``,
+    ``candidates(context, target)`` returns the variants of a node, and ``vector_ops()`` returns the
+    operations that fused operators need on vectors of results, None where results aren't vectors.
+    ``slow_in_c``: C compilers, such as gcc 12, split its vectors into scalars.
     """
 
     name: str
@@ -58,11 +58,11 @@ INSTRUCTION_SETS = (
 
 
 def variants_of(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """Returns the variants of a node's kernel, at least one, the usual one first.
+    """Returns the variants of a node's kernel, at least one, the default first.
 
-    The node breaks none of its operator's rules, which :func:`.operator_table.check` looks at.
-    ``optimize`` is size, balanced or speed. Raises CrtExportError, naming the node, where its
-    scales are too extreme.
+    The node must break none of its operator's rules (:func:`.operator_table.check`). ``optimize``
+    is size, balanced or speed. Raises CrtExportError, naming the node, where its scales are too
+    extreme.
     """
     plain = Candidate(PLAIN, functools.partial(operator_table.lower, context))
     if context.node.parts:
@@ -136,7 +136,7 @@ def unpacks_free(context: Context, target: Target, optimize: str) -> bool:
 
 
 def _fields(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The variants that multiply packed weights as they are."""
+    """Returns the variants that multiply packed weights without unpacking them."""
     if not target_features.has_dsp(target) or target_features.has_mve(target):
         return []
     from crtexport.schedules.scalar import candidates as scalar
@@ -147,7 +147,7 @@ def _fields(context: Context, target: Target, optimize: str) -> list[Candidate]:
 def _unpacked(
     context: Context, target: Target, optimize: str, plain: Candidate, *, alone: bool
 ) -> list[Candidate]:
-    """The variants that unpack packed weights first."""
+    """Returns the variants that unpack packed weights first."""
     if not target.little_endian:
         return []
     from crtexport.schedules.common import unpack_first
@@ -159,8 +159,8 @@ def _unpacked(
 def _vectors(
     context: Context, target: Target, own: InstructionSet | None
 ) -> list[Candidate]:
-    """The variants that are written for the target's own instructions, or for compilers that turn
-    loops into vector code."""
+    """Returns the variants for the target's own vector instructions, or for compilers that
+    vectorize loops."""
     if not is_computed_product(context):
         found: list[Candidate] = own.schedules.candidates(context, target) if own else []
         return found
@@ -180,8 +180,8 @@ def _scalars(
 
 
 def fused_variants(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The variants of a fused node: those of its first part, if the results of its usual variant
-    can be passed on; else none."""
+    """Returns the variants of a fused node: those of its first part, if the epilogue of the default
+    one can compute the other parts; else none."""
     own = _instruction_set(target)
     vectors: VectorOps | None = own.schedules.vector_ops() if own else None
     found = variants_of(fused_node.layer_of(context), target, optimize)

@@ -67,10 +67,10 @@ def candidates(
     """Returns variants of a node with packed weights: those that ``found`` has for bytes, each
     after a loop that unpacks them.
 
-    There are none where bytes would take too much memory, or where kernels don't read bytes; ``plain``
-    takes the place of single ones that don't. ``alone``: all other variants are several times as
-    slow, so the bytes may take as much memory as the largest node's tensors; else only as much as
-    these leave.
+    There are none where bytes would take too much memory, or where kernels don't read bytes;
+    ``plain`` takes the place of single ones that don't. ``alone``: all other variants are several
+    times as slow, so the bytes may take as much memory as the largest node's tensors; else only as
+    much as these leave.
     """
     if context.input(1).nbytes > max(SMALL, _room(context, alone=alone)):
         return []

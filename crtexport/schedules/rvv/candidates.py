@@ -16,8 +16,8 @@ from crtexport.support.target import Target
 
 
 def candidates(context: Context, target: Target) -> list[Candidate]:
-    """Returns the variants of a node that keeps its operator's rules in vectors, of floats too if
-    the processor has such; none where there is no such variant."""
+    """Returns the variants in vectors of a node that keeps its operator's rules, of floats where
+    the processor has vectors of these; an empty list where there are none."""
     floats = target_features.has_rvv_floats(target)
     op = context.node.op
     match op:
@@ -36,5 +36,5 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
 
 
 def vector_ops() -> RvvVectorOps:
-    """Returns what computes with vectors of results."""
+    """Returns the operations that fused operators need on vectors of results."""
     return RvvVectorOps()

@@ -1,9 +1,9 @@
 """Convolutions and fully connected layers on RISC-V's vectors: lanes are output channels.
 
 A step multiplies one value of each of a few pixels, from a general register, with the weights of as
-many channels as a vector has lanes; all sums stay in registers. Windows are read where they lie: in
-the input, or in padded rows that are copied once. Weights are packed in the order in which they are
-read; those of the last channels take no more room than they need.
+many channels as a vector has lanes; all accumulators stay in registers. Windows are read in place:
+from the input, or from padded rows that are copied once. Weights are packed in the order in which
+they are read; the last channels aren't padded further than a vector reads.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STEP, _RESULT = 3, 14
 
 
 class RvvTile(Struct, frozen=True):
-    """``pixels`` times a vector of ``lanes`` channels are summed at once."""
+    """Accumulators of ``pixels`` times a vector of ``lanes`` channels are kept in registers."""
 
     pixels: int
     lanes: int
@@ -51,13 +51,13 @@ class RvvTile(Struct, frozen=True):
         return f"{self.pixels} pixels, {self.lanes} lanes"
 
     def work(self, pixels: int, channels: int, depth: int) -> int:
-        """About how many instructions it takes."""
+        """Returns an estimate of the number of instructions."""
         rounds = -(-pixels // self.pixels) * -(-channels // self.lanes)
         return rounds * (depth * (_STEP + 2 * self.pixels) + _RESULT * self.pixels)
 
 
 def blocks(pixels: int, channels: int, depth: int, *, floats: bool) -> list[RvvTile]:
-    """Blocks whose sums and weights are in registers, the best first."""
+    """Returns the tiles whose accumulators and weights fit the registers, the best first."""
     found = []
     for lanes in (16, 32):
         size = lanes // 4
@@ -70,8 +70,8 @@ def blocks(pixels: int, channels: int, depth: int, *, floats: bool) -> list[RvvT
 def candidates(
     context: Context, op: Conv2D | FullyConnected, *, floats: bool
 ) -> list[Candidate]:
-    """Returns the variants of a node that keeps its operator's rules, of ``floats`` too if the
-    processor has vectors of such; none where this is no way."""
+    """Returns the variants of a node that keeps its operator's rules, of ``floats`` where the
+    processor has vectors of these; an empty list for nodes that they aren't for."""
     x, w, y = context.input(0), context.input(1), context.output()
     if 0 in (*x.shape, *w.shape, *y.shape):
         return []
@@ -113,7 +113,7 @@ def _lower(
 
 
 class _Convolution:
-    """A convolution whose windows are seen in padded rows."""
+    """A convolution whose windows are read from padded rows."""
 
     def __init__(self, context: Context, sums: IntegerSums | None, block: RvvTile) -> None:
         op = context.op(Conv2D)
@@ -138,7 +138,7 @@ class _Convolution:
         return self.lowering.finish()
 
     def _segments(self, starts: Sequence[Expr], pixels: Sequence[Expr]) -> list[Segment]:
-        """Emits the products for some pixels of a row."""
+        """Returns the segments that are multiplied for some pixels of a row."""
         b, window, channels = self.lowering.b, self.window, self.channels
         columns = [mul(pixel, const(window.stride[1] * channels)) for pixel in pixels]
         return [
@@ -156,7 +156,7 @@ class _Convolution:
 
 
 class RvvWeights(BlockPacking, frozen=True):
-    """Blocks of channels, and what fills the last vector that is read."""
+    """Packs blocks of channels, with padding for the last vector that is read."""
 
     @property
     def step(self) -> int:
@@ -171,7 +171,7 @@ class RvvWeights(BlockPacking, frozen=True):
 
 
 class RvvProducts(abc.ABC):
-    """``pixels`` times all channels at a time."""
+    """Products of ``pixels`` with all channels at a time."""
 
     def __init__(self, lowering: Lowering, machine: RvvMachine, finish: VectorEpilogue) -> None:
         weights = lowering.context.input(1)
@@ -185,14 +185,15 @@ class RvvProducts(abc.ABC):
 
     @staticmethod
     def of(lowering: Lowering, sums: IntegerSums | None, block: RvvTile) -> RvvProducts:
-        """Of integers with ``sums``, else of floats."""
+        """Returns the products of integers if there are ``sums``, else of floats."""
         machine = RvvMachine(block.lanes)
         if sums is None:
             return _RvvFloatProducts(lowering, machine, FloatVectorEpilogue(lowering, machine))
         return _Integers(lowering, machine, finish_of(lowering, machine, sums))
 
     def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
-        """``targets``: the index of the first channel's result of each pixel."""
+        """Emits the products and their epilogue. ``targets``: the index of each pixel's first
+        result."""
         lanes = self.machine.lanes
         whole, rest = divmod(self.channels, lanes)
         with self.b.loop("channels", whole) as number:
@@ -204,7 +205,7 @@ class RvvProducts(abc.ABC):
         self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr], number: Expr,
         count: int,
     ) -> None:
-        """A vector of channels, of which ``count`` are there."""
+        """Emits a vector of channels, of which ``count`` exist."""
         b, lanes = self.b, self.machine.lanes
         channel = b.let("channel", mul(number, const(lanes)))
         start = b.let("first", mul(channel, const(self.depth)))
@@ -227,11 +228,11 @@ class RvvProducts(abc.ABC):
 
     @abc.abstractmethod
     def _weights(self, at: Expr) -> Expr:
-        """Those of a vector of channels."""
+        """Returns the weights of a vector of channels."""
 
     @abc.abstractmethod
     def _plus_product(self, total: Expr, value: Expr, weights: Expr) -> Expr:
-        """Sums and one value times all weights."""
+        """Returns accumulators plus one value times a vector of weights."""
 
 
 class _Integers(RvvProducts):

@@ -1,9 +1,9 @@
 """Depthwise convolutions on RISC-V's vectors: lanes are channels, or pixels times few channels.
 
-Products of bytes have 16 bits. Taps follow each other as long as the weights, which are known, let
-sums of their products stay in 16 bits; then these are added to sums of 32. Products of int16 values
-have 32 bits at once. Windows are seen in padded rows, which are copied once; a few vectors of a row
-share the weights that are loaded.
+Products of bytes have 16 bits. Since weights are known, taps are grouped so that the sums of their
+products stay within 16 bits; these are then added to sums of 32 bits. Products of int16 values have
+32 bits from the start. Windows are read from padded rows, which are copied once; a few vectors of a
+row share the weights that are loaded.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _ROUND, _RESULT = 44, 14
 
 
 class RvvDepthwiseTile(Struct, frozen=True):
-    """``vectors`` of ``lanes`` side by side, each of ``pixels`` with all channels or of a part of
-    the channels of one."""
+    """``vectors`` of ``lanes``, side by side: each has all channels of ``pixels`` pixels, or some
+    channels of one pixel."""
 
     lanes: int
     pixels: int
@@ -57,17 +57,18 @@ class RvvDepthwiseTile(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """Pixels of all vectors."""
+        """The number of pixels in all vectors."""
         return self.pixels * self.vectors
 
     def work(self, width: int, channels: int, taps: int) -> int:
-        """About how many instructions a row takes."""
+        """Returns an estimate of the number of instructions for a row."""
         rounds = -(-width // self.width) * -(-channels // self.lanes)
         return rounds * (_ROUND + 2 * taps + self.vectors * (3 * taps + _RESULT))
 
 
 def blocks(window: WindowGeometry, *, floats: bool) -> list[RvvDepthwiseTile]:
-    """Blocks for a window, the best first; of ``floats``, which take as much room as their sums."""
+    """Returns tiles for a window, the best first. Vectors of ``floats`` take as many registers as
+    their sums."""
     width, channels = window.y[2], window.x[3]
     taps = window.kernel[0] * window.kernel[1]
     found: list[RvvDepthwiseTile] = []
@@ -87,7 +88,8 @@ def blocks(window: WindowGeometry, *, floats: bool) -> list[RvvDepthwiseTile]:
 
 def candidates(context: Context, op: DepthwiseConv2D, *, floats: bool) -> list[Candidate]:
     """Returns the variants of a depthwise convolution that keeps its operator's rules, of
-    ``floats`` too if the processor has vectors of such; none where this is no way."""
+    ``floats`` where the processor has vectors of these; an empty list for nodes that they aren't
+    for."""
     x, w = context.input(0), context.input(1)
     if (
         op.depth_multiplier != 1 or w.shape[1] * w.shape[2] > MOST_TAPS
@@ -151,7 +153,7 @@ class _RvvDepthwise:
         self.output = lowering.output()
 
     def _packed(self, weights: Array) -> Array:
-        """Weights (channels x taps) as blocks x taps x lanes."""
+        """Returns weights (channels x taps) in the order blocks x taps x lanes."""
         lanes, pixels = self.block.lanes, self.block.pixels
         starts = [
             min(first, self.channels - self.cell) for first in range(0, self.channels, self.cell)
@@ -181,7 +183,7 @@ class _RvvDepthwise:
     def _block(
         self, starts: Sequence[Expr], number: Expr, ox: Expr, first: Expr, line: Expr
     ) -> None:
-        """Some vectors of results, from column ``ox`` on."""
+        """Emits some vectors of results, from column ``ox`` on."""
         b, block = self.b, self.block
         sums = [b.local(f"sum_v{v}", self.finish.start(first)) for v in range(block.vectors)]
         taps = self.window.kernel[0] * self.window.kernel[1]
@@ -195,7 +197,7 @@ class _RvvDepthwise:
             self.finish.store(self.output, at, total, first, block.pixels * self.cell)
 
     def _value(self, rows: Sequence[Expr], tap: int, vector: int, type_: Scalar) -> Expr:
-        """Returns what a tap sees of the pixels of a vector."""
+        """Returns the inputs of a vector of pixels under a tap."""
         ky, kx = divmod(tap, self.window.kernel[1])
         column = vector * self.block.pixels * self.window.stride[1] + kx * self.window.dilation[1]
         at = add(rows[ky], const(column * self.cell))
@@ -234,7 +236,7 @@ class _RvvDepthwise:
         self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr, type_: Scalar,
         plus_product: Callable[[Expr, Expr, Expr], Expr],
     ) -> None:
-        """Each tap by itself."""
+        """Adds the products of each tap."""
         for tap in range(self.window.kernel[0] * self.window.kernel[1]):
             w = self._weights(weights, tap, type_)
             for vector, total in enumerate(sums):
@@ -243,7 +245,8 @@ class _RvvDepthwise:
 
 
 def _groups(weights: Array) -> list[list[int]]:
-    """Taps (channels x taps) that follow each other, whose products can be summed in 16 bits."""
+    """Yields groups of consecutive taps of weights (channels x taps) whose products can be summed
+    in 16 bits."""
     groups: list[list[int]] = []
     total = np.zeros(len(weights), np.int64)
     for tap, size in enumerate(np.abs(weights.astype(np.int64)).T):
@@ -257,7 +260,7 @@ def _groups(weights: Array) -> list[list[int]]:
 
 
 def _repeated(sums: IntegerSums, pixels: int) -> IntegerSums:
-    """The sums of some pixels with all channels each."""
+    """Returns sums whose channels are repeated for some pixels."""
     multiplier = sums.multiplier
     if len(multiplier.mantissas) > 1:
         multiplier = Multiplier(multiplier.mantissas * pixels, multiplier.shifts * pixels)

@@ -1,4 +1,5 @@
-"""Sums, differences and products of tensors of one shape on RISC-V's vectors, 32 at once."""
+"""Sums, differences and products of tensors of one shape on RISC-V's vectors, 32 elements at once.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ _LANES = 32
 
 
 def lower(context: Context, op: Add | Sub | Mul) -> Lowered | None:
-    """A node that keeps its operator's rules; None where this is no way."""
+    """Returns a kernel for a node that keeps its operator's rules; None for nodes that it isn't
+    for."""
     machine = RvvMachine(_LANES)
     return vector_elementwise.lower(context, op, machine, machine.ints)

@@ -1,4 +1,4 @@
-"""Folds of many vectors, element by element: sums, largest and smallest elements."""
+"""Folds of many vectors, elementwise: sums, minima and maxima."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ class Kind(enum.Enum):
 
 
 class Fold(Struct, frozen=True):
-    """Of vectors of at most ``count`` elements of ``dtype`` in each lane.
-
-    Elements stay what they are, but for sums of integers: those have 32 bits, or 16 where that is
-    enough, until they are :meth:`whole`.
-    """
+    """Folds at most ``count`` elements of ``dtype`` in each lane. Elements keep their type, except
+    for sums of integers, which have 32 bits, or 16 bits where these suffice until :meth:`whole`
+    widens them."""
 
     kind: Kind
     dtype: DType
@@ -39,7 +37,8 @@ class Fold(Struct, frozen=True):
 
     @staticmethod
     def of(kind: Kind, dtype: DType, count: int, channels: int) -> Fold | None:
-        """In lanes for ``channels`` that lie side by side; None where sums may need 64 bits."""
+        """Returns a fold for ``channels`` in neighbouring lanes; None where sums may need 64 bits.
+        """
         if dtype not in DTYPES:
             return None
         if kind is Kind.SUM and dtype.is_integer and -dtype.limits[0] * count >= 1 << 31:
@@ -51,7 +50,7 @@ class Fold(Struct, frozen=True):
         return self.dtype is DType.INT8 and self.count <= _SMALL
 
     def start(self) -> Expr:
-        """Returns what a fold starts from."""
+        """Returns the initial value."""
         if self.dtype is DType.FLOAT32:
             first = {Kind.SUM: 0.0, Kind.MAX: LOWEST, Kind.MIN: -LOWEST}[self.kind]
             return self.machine.real_everywhere(first)
@@ -62,7 +61,7 @@ class Fold(Struct, frozen=True):
         return self._everywhere(self.dtype.limits[0 if self.kind is Kind.MAX else 1])
 
     def plus(self, acc: Expr, buffer: Buffer, index: Expr, count: int) -> Expr:
-        """``acc`` and ``count`` more elements from ``index`` on."""
+        """Returns ``acc`` with ``count`` more elements from ``index`` on."""
         machine = self.machine
         if self.dtype is DType.FLOAT32:
             value = load_vector(buffer, index, machine.reals, count)
@@ -78,13 +77,13 @@ class Fold(Struct, frozen=True):
         return machine.of_ints("widen", acc, load_vector(buffer, index, machine.halves, count))
 
     def whole(self, acc: Expr) -> Expr:
-        """Sums of integers in 32 bits."""
+        """Returns sums of integers in 32 bits."""
         if not self._short:
             return acc
         return self.machine.of_ints("widen", self.machine.int_everywhere(0), acc)
 
     def clamped(self, acc: Expr, bounds: tuple[float, float]) -> Expr:
-        """Largest or smallest elements, or floats, within ``bounds``."""
+        """Returns minima, maxima or floats clamped to ``bounds``."""
         if self.dtype is DType.FLOAT32:
             everywhere: Callable[[float], Expr] = self.machine.real_everywhere
             widest = -float("inf"), float("inf")

@@ -1,4 +1,4 @@
-"""RISC-V vectors in the kernels of fused nodes: the second operator's part."""
+"""RISC-V vectors in the kernels of fused nodes: the part of the second operator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RvvVectorOps:
     def elements(
         self, lowering: Lowering, op: Add | Sub | Mul, type_: Scalar
     ) -> Compute | None:
-        """Of int8 and int16, and sums of floats."""
+        """Supports int8 and int16, and sums of floats."""
         machine = _machine(type_)
         if machine is None:
             return None
@@ -30,16 +30,16 @@ class RvvVectorOps:
         return computed(lowering, op, machine)
 
     def largest(self, type_: Scalar) -> Compute | None:
-        """Of words or float32."""
+        """Supports 32-bit integers and float32."""
         return _both(type_, "max")
 
     def total(self, type_: Scalar) -> Compute | None:
-        """Of words or float32."""
+        """Supports 32-bit integers and float32."""
         return _both(type_, "add")
 
 
 class _Reals:
-    """Sums of floats within bounds."""
+    """Sums of floats with an activation."""
 
     def __init__(self, machine: RvvMachine, bounds: tuple[float, float]) -> None:
         self.machine, self.bounds = machine, bounds

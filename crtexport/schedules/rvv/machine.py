@@ -20,26 +20,26 @@ class RvvMachine(vector_machine.VectorMachine, vector_machine.RequantizingVector
 
     @property
     def halves(self) -> Scalar:
-        """As many 16-bit integers."""
+        """The type of a vector of as many 16-bit integers."""
         return HALVES[self.lanes]
 
     @property
     def bytes(self) -> Scalar:
-        """As many 8-bit integers."""
+        """The type of a vector of as many 8-bit integers."""
         return BYTES[self.lanes]
 
     def of_halves(self, operation: str, *args: Expr) -> Expr:
-        """An operation that makes 16-bit integers."""
+        """Returns the intrinsic of an operation whose result has 16-bit integers."""
         return call(f"rvv_{operation}_{self.lanes}", *args, type_=self.halves)
 
     def of_bytes(self, operation: str, *args: Expr) -> Expr:
-        """An operation that makes 8-bit integers."""
+        """Returns the intrinsic of an operation whose result has 8-bit integers."""
         return call(f"rvv_{operation}_{self.lanes}", *args, type_=self.bytes)
 
     @property
     def copies(self) -> Copies:
-        """Vectors that padded rows are copied with; as many values may be read from each of their
-        cells."""
+        """The vectors with which padded rows are copied; as many values may be read from each of
+        their cells."""
         return {
             Scalar.I8: (self.bytes, f"rvv_bytes_{self.lanes}"),
             Scalar.I16: (self.halves, f"rvv_halves_{self.lanes}"),

@@ -1,4 +1,4 @@
-"""Pooling on RISC-V's vectors: lanes are channels, means are divided as vectors, too."""
+"""Pooling on RISC-V's vectors: lanes are channels; means are divided in vectors, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _LEAST = 2
 
 
 def lower(context: Context, op: AveragePool2D | MaxPool2D, *, floats: bool) -> Lowered | None:
-    """A pooling that keeps its operator's rules; None where this is no way."""
+    """Returns a kernel for a pooling that keeps its operator's rules; None for nodes that it isn't
+    for."""
     x, average = context.input(0), isinstance(op, AveragePool2D)
     if 0 in (*x.shape, *context.output().shape) or x.shape[3] < _LEAST:
         return None

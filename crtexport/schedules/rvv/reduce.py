@@ -1,5 +1,5 @@
-"""Means, sums, largest and smallest elements on RISC-V's vectors, over all axes but those at the
-end, along which the lanes lie."""
+"""Means, sums, minima and maxima on RISC-V's vectors, over all axes but the last ones, along which
+the lanes lie."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _LEAST = 6
 
 
 def lower(context: Context, op: Reduction, *, floats: bool) -> Lowered | None:
-    """A reduction that keeps its operator's rules; None where this is no way."""
+    """Returns a kernel for a reduction that keeps its operator's rules; None for nodes that it
+    isn't for."""
     x, walk = context.input(0), walk_of(context)
     if 0 in x.shape or len(walk.groups) < 2 or (x.dtype is DType.FLOAT32 and not floats):
         return None
@@ -51,7 +52,7 @@ def lower(context: Context, op: Reduction, *, floats: bool) -> Lowered | None:
 
 
 def _scaling(context: Context, op: Reduction) -> Multiplier | TwoProducts | None:
-    """Returns what sums are multiplied with; None where they aren't, or vectors can't."""
+    """Returns what scales the sums; None where they aren't scaled, or vectors can't do it."""
     x, y = context.input(0), context.output()
     if x.quant is None:
         return None
@@ -88,7 +89,7 @@ class _Reduction:
                 self._part(at | {last: const(whole * lanes)}, rest)
 
     def _part(self, at: dict[int, Expr], count: int) -> None:
-        """``count`` neighbours of the output."""
+        """Emits ``count`` neighbouring elements of the output."""
         b, fold = self.b, self.fold
         acc = b.local("acc", fold.start())
         with self.walk.inner(b) as inside:

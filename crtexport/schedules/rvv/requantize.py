@@ -1,10 +1,11 @@
-"""From vectors of sums to results on RISC-V.
+"""Epilogues on RISC-V's vectors.
 
-Those of ONNX Runtime's int8 layers are two VMULH (:mod:`crtexport.lowering.numerics.result_steps`),
-or made of floats where a layer has no such constants.
-int16 layers have sums of 64 bits in TFLite (:mod:`crtexport.schedules.common.requantize_int16`):
-where sums have 32 bits and multipliers leave room, VSMUL rounds what it takes as TFLite does. Else
-VMULH drops 16 bits, the bias that doesn't fit comes in as addends, and VSSRA rounds.
+The sums of ONNX Runtime's int8 layers take two VMULH
+(:mod:`crtexport.lowering.numerics.result_steps`), or are scaled in floats where a layer has no such
+constants. int16 layers have sums of 64 bits in TFLite
+(:mod:`crtexport.schedules.common.requantize_int16`): where sums fit 32 bits and multipliers are
+small enough, VSMUL rounds as TFLite does. Else VMULH drops 16 bits, the rest of the bias is added
+afterwards, and VSSRA rounds.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ Steps = list[tuple[str, Ints]]
 def sums_of(
     context: Context, channel_axis: int, *, fully_connected: bool = False, floats: bool
 ) -> IntegerSums | None:
-    """Returns what a layer of int8 or int16 values and int8 weights sums; None where it is another
-    one, or vectors, which may have ``floats``, can't scale its sums."""
+    """Returns the sums of a layer of int8 or int16 values and int8 weights; None for other layers,
+    and where vectors, which may have ``floats``, can't requantize its sums."""
     values, weights = context.input(0).dtype, context.input(1).dtype
     if values not in (DType.INT8, DType.INT16) or weights is not DType.INT8:
         return None
@@ -56,7 +57,7 @@ def sums_of(
 
 
 def finish_of(lowering: Lowering, machine: RvvMachine, sums: IntegerSums) -> VectorEpilogue:
-    """Returns the epilogue of ``sums``, which :func:`sums_of` found."""
+    """Returns the epilogue of ``sums``, which :func:`sums_of` returned."""
     floats = sums.rounding is Rounding.FLOAT
     if floats or sums.wide:
         steps = _steps_of_floats(lowering.context, sums) if floats else _steps(sums)
@@ -69,8 +70,8 @@ def finish_of(lowering: Lowering, machine: RvvMachine, sums: IntegerSums) -> Vec
 
 
 def _steps(sums: IntegerSums) -> Steps | None:
-    """Returns what sums begin with, then what is done to them; None if they are scaled in another
-    way."""
+    """Returns the initial accumulators, then the operations on the sums; None if they are scaled in
+    another way."""
     constants = requantize_int16.constants_of(sums)
     if constants is not None and not (constants[:, 1] & 1).any():
         bias, factor = constants.astype(np.int64).T
@@ -87,7 +88,7 @@ def _steps(sums: IntegerSums) -> Steps | None:
 
 
 def _steps_of_floats(context: Context, sums: IntegerSums) -> Steps | None:
-    """The same for int8 results of sums that ONNX Runtime scales in floats."""
+    """As :func:`_steps`, for int8 results of sums that ONNX Runtime scales in floats."""
     limits = activation_range(activation_of(context), context.output())
     found = TwoProducts.of(sums, context.quant(context.output()).zero_point[0], limits)
     if found is None:
@@ -102,7 +103,7 @@ def _steps_of_floats(context: Context, sums: IntegerSums) -> Steps | None:
 
 
 class _RealFinish(IntegerVectorEpilogue):
-    """Results of sums that are scaled in floats, for want of such steps."""
+    """The epilogue of sums that are scaled in floats, where they have no such steps."""
 
     def _scaling(self, sums: IntegerSums) -> dict[str, ChannelTable]:
         note = "for each output channel: scale"
@@ -116,7 +117,7 @@ class _RealFinish(IntegerVectorEpilogue):
 
 
 class _StepsFinish:
-    """Results by a few operations with a number for each channel."""
+    """The epilogue by a few operations with a number for each channel."""
 
     def __init__(self, lowering: Lowering, machine: RvvMachine, steps: Steps) -> None:
         self.b, self.machine = lowering.b, machine

@@ -1,6 +1,6 @@
-"""Bands of images, copied with the cells of the padding filled in.
+"""Bands of images: some rows, copied with the cells of the padding filled in.
 
-int8 values are widened where copies are int16, or lifted to uint8.
+int8 values are widened where copies are int16, or offset to uint8.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ times as many. That is little enough to find room beside tensors."""
 
 
 class Band(Struct, frozen=True):
-    """The rows and columns of an image that the windows of ``rows`` rows of pixels see."""
+    """The rows and columns of an image that the windows of ``rows`` rows of pixels cover."""
 
     windows: Windows
     rows: int
 
     @property
     def pitch(self) -> int:
-        """Elements of a row."""
+        """The number of elements from one row to the next."""
         return self.windows.columns.covered(self.windows.y[2]) * self.windows.x[3]
 
     @property
     def seen(self) -> int:
-        """Rows of the image, and of the padding."""
+        """The number of rows, of the image and of the padding."""
         return self.windows.rows.covered(self.rows)
 
     @property
@@ -61,18 +61,18 @@ class Band(Struct, frozen=True):
 
     @property
     def only(self) -> bool:
-        """True where an image has but one band."""
+        """True where an image has a single band."""
         return self.rows >= self.windows.y[1]
 
 
 def fits(band: Band, itemsize: int) -> bool:
-    """Returns whether a band may be as high as it is, with elements of ``itemsize`` bytes."""
+    """Returns whether a band, with elements of ``itemsize`` bytes, is small enough to be copied."""
     return band.rows <= 1 or band.elements * itemsize <= MOST * (1 if itemsize < 4 else 4)
 
 
 def highest(windows: Windows, itemsize: int) -> Band:
-    """As few bands as possible, with elements of ``itemsize`` bytes, that are small enough or have
-    one row of pixels; all of about the same height."""
+    """Returns the windows' bands such that there are as few as possible that are small enough, or
+    have one row of pixels, and all have about the same height. Elements have ``itemsize`` bytes."""
     rows = windows.y[1]
     while not fits(Band(windows, rows), itemsize):
         rows -= 1
@@ -81,7 +81,7 @@ def highest(windows: Windows, itemsize: int) -> Band:
 
 
 def _everywhere(machine: X86Machine, value: int, dtype: Scalar) -> Expr:
-    """A vector of ``value``."""
+    """Returns a vector with ``value`` in all lanes."""
     if dtype is Scalar.F32:
         return machine.real_everywhere(value)
     if dtype is Scalar.I16:
@@ -90,14 +90,14 @@ def _everywhere(machine: X86Machine, value: int, dtype: Scalar) -> Expr:
 
 
 class BandCopies(WindowWalk):
-    """Copies bands like ``band`` of ``x``; ``zero`` stands for the padding."""
+    """Copies bands like ``band`` of ``x``; ``zero`` is the value of the padding."""
 
     def __init__(
         self, lowering: Lowering, machine: X86Machine, band: Band, x: Buffer, dtype: Scalar,
         zero: int, *, behind: int = 0, lifts: bool = False,
     ) -> None:
-        """``dtype``: that of copies, behind which are at least ``behind`` elements more; ``lifts``:
-        int8 values become the bytes of uint8 ones."""
+        """``dtype``: the element type of copies, which at least ``behind`` further elements follow;
+        ``lifts``: int8 values become uint8 values by adding 128."""
         super().__init__(lowering.b, band.windows)
         self.band, self.x = band, x
         self._vector = {
@@ -116,18 +116,18 @@ class BandCopies(WindowWalk):
 
     @property
     def _padded(self) -> bool:
-        """True where there is padding that no band changes: left and right, and all of that of an
-        only band, whose rows above and below stay, too."""
+        """True where there is padding that stays the same in all bands: left and right, and, where
+        there is a single band, above and below."""
         band = self.band
         return self._middle < band.pitch or (band.only and not self.windows.rows.inside)
 
     def begin(self) -> None:
-        """Fills what no band changes, and the rest with it."""
+        """Fills the padding that stays the same, together with the rest of the band."""
         if self._padded:
             self._fill(const(0), self._whole(self.band.elements))
 
     def emit(self, n: Expr, first: Expr) -> None:
-        """The band of image ``n`` which begins with row ``first`` of the pixels."""
+        """Copies the band of image ``n`` that begins with row ``first`` of the pixels."""
         b, windows, band, pitch = self.b, self.windows, self.band, self.band.pitch
         _, height, width, channels = windows.x
         above, known = windows.pad_before[0], band.only or windows.rows.inside
@@ -149,11 +149,11 @@ class BandCopies(WindowWalk):
                     self._fill(start, self._middle)
 
     def _whole(self, elements: int) -> int:
-        """In whole vectors."""
+        """Returns a number of elements rounded up to whole vectors."""
         return -(-elements // self._vector.lanes) * self._vector.lanes
 
     def _fill(self, target: Expr, count: int) -> None:
-        """``count`` cells of the padding."""
+        """Fills ``count`` cells of the padding."""
         b = self.b
 
         def several(at: Expr) -> None:
@@ -165,7 +165,7 @@ class BandCopies(WindowWalk):
         self._neighbours(count, self._zeros.type.lanes, several, one)
 
     def _copied(self, source: Expr, target: Expr, count: int) -> None:
-        """``count`` neighbours."""
+        """Copies ``count`` neighbouring elements."""
         b = self.b
 
         def several(at: Expr) -> None:
@@ -186,8 +186,8 @@ class BandCopies(WindowWalk):
     def _neighbours(
         self, count: int, lanes: int, several: Callable[[Expr], None], one: Callable[[Expr], None]
     ) -> None:
-        """Emits where ``count`` elements are, in vectors of ``lanes``, the last of which may begin
-        within the one before; one by one where they are fewer than that."""
+        """Emits the positions of ``count`` elements in vectors of ``lanes``, the last of which may
+        overlap the one before it; one by one where there are fewer elements than lanes."""
         if count < lanes:
             with self.b.loop("single", count) as single:
                 one(single)

@@ -10,8 +10,8 @@ from crtexport.support.target import Target
 
 
 def candidates(context: Context, target: Target) -> list[Candidate]:
-    """Returns the variant of a node that keeps its operator's rules in vectors; none where there is
-    no such variant."""
+    """Returns a list with the variant in vectors of a node that keeps its operator's rules; an
+    empty one where there is none."""
     machine = machine_of(target)
     return single(
         "vectors",
@@ -21,4 +21,4 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
 
 
 def vector_ops() -> None:
-    """Returns None: results of layers are stored one by one."""
+    """Returns None: the results of layers are stored one by one."""

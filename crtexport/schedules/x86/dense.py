@@ -1,10 +1,10 @@
-"""Convolutions and fully connected layers on x86-64: vectors over output channels.
+"""Convolutions and fully connected layers on x86-64, vectorized over output channels.
 
-Bands of some rows of the image are copied, padding around them, unless floats can be read where
-they are. For every block of output channels, blocks of pixels then run through what they see: each
-step broadcasts a value of each pixel (of int8: a pair, which PMADDWD multiplies at once, or four,
-lifted to uint8 for VPDPBUSD) and meets as many weights as there are lanes, all sums in registers.
-Channels are filled up to whole vectors with zero weights.
+Bands of some rows of the image are copied with padding around them, unless floats can be read in
+place. For every block of output channels, blocks of pixels then run through their windows: each
+step broadcasts a value of each pixel (for int8: a pair, which PMADDWD multiplies at once, or four
+values, offset to uint8, for VPDPBUSD) and multiplies it with as many weights as there are lanes,
+with all accumulators in registers. Channels are padded to whole vectors with zero weights.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ from crtexport.schedules.x86.requantize import RealFinish, X86Epilogue, finish_o
 
 
 def lower(context: Context, machine: X86Machine) -> Lowered | None:
-    """A node that keeps its operator's rules in vectors; None where it can't be."""
+    """Returns a kernel in vectors for a node that keeps its operator's rules; None for nodes that
+    it isn't for."""
     op = context.node.op
     if not isinstance(op, Conv2D | FullyConnected):
         return None
@@ -63,8 +64,8 @@ def lower(context: Context, machine: X86Machine) -> Lowered | None:
 
 
 class X86Tile(Struct, frozen=True):
-    """``pixels`` x ``vectors`` of sums are kept in registers, for the pixels of one band after the
-    other, each of which has ``rows`` rows of them."""
+    """``pixels`` x ``vectors`` of accumulators are kept in registers, for one group of pixels of a
+    band after the other. A band has ``rows`` rows of pixels."""
 
     pixels: int
     vectors: int
@@ -77,8 +78,8 @@ _VECTORS = 3
 
 @functools.cache
 def block_for(windows: Windows, channels: int, machine: X86Machine, *, copied: int) -> X86Tile:
-    """Returns what is likely to be the fastest; ``copied``: bytes of an element in copies, or 0 if
-    there is none."""
+    """Returns the tile that is estimated to be the fastest. ``copied``: the bytes of an element in
+    copies, 0 if nothing is copied."""
     if windows.pixels == 1:
         most = 8 if machine.lanes == 8 else 4
         return X86Tile(1, VectorBlocks.fewest(most, channels, machine.lanes).count, 1)
@@ -92,7 +93,8 @@ def block_for(windows: Windows, channels: int, machine: X86Machine, *, copied: i
     ]
 
     def costs() -> Iterator[tuple[float, X86Tile]]:
-        """In products of vectors, which are done two at a time, as are loads."""
+        """Yields the cost of each tile, in products of vectors; two products, or two loads, are
+        done at a time."""
         for rows in range(1, windows.y[1] + 1):
             band = Band(windows, rows)
             if not x86_bands.fits(band, copied or Scalar.F32.itemsize):
@@ -109,18 +111,18 @@ def block_for(windows: Windows, channels: int, machine: X86Machine, *, copied: i
 
 
 def _step(pixels: int, vectors: int, *, crowded: bool) -> float:
-    """Returns what a step of a block takes: products or loads, whichever take longer, and what a
-    step takes in any case; fewer than eight sums wait for each other. ``crowded``: registers are
-    scarce, and each sum makes all of it take longer, by what was measured."""
+    """Returns the cost of a step of a block: products or loads, whichever take longer, plus a
+    constant; fewer than eight accumulators wait for each other. ``crowded``: registers are scarce,
+    so that each accumulator adds to the cost, as was measured."""
     steps = max(pixels * vectors, 8, pixels + vectors) + 0.5
     return steps * (1 + pixels * vectors / 64) if crowded else steps
 
 
 class Panels(Packing, frozen=True):
-    """Weights (channels x taps) of ``itemsize`` bytes in the order that they are met: blocks of
-    channels, steps of ``taps_per_step`` taps, vectors, lanes, taps of the step. The last block has
-    only the vectors it needs, channels of zeros in the last one. Each ``run`` of taps, if there are
-    several, is filled up with zeros to whole steps."""
+    """Packs weights (channels x taps) of ``itemsize`` bytes in the order in which they are read:
+    blocks of channels, steps of ``taps_per_step`` taps, vectors, lanes, taps of the step. The last
+    block has only the vectors that it needs, padded with zeros. Each of several runs of ``run``
+    taps is padded with zeros to whole steps."""
 
     vectors: int
     lanes: int
@@ -210,8 +212,8 @@ def _reals(context: Context, machine: X86Machine, windows: Windows) -> Lowered |
 
 
 def _in_rows(windows: Windows) -> Windows:
-    """The same windows with as many rows of pixels as possible: where images have but one row, or
-    windows but one cell, what is a column may as well be a row."""
+    """Returns the same windows with as many rows of pixels as possible: where images have one row,
+    or windows one cell, columns are treated as rows."""
     n, height, width, depth = windows.x
     if windows.pointwise:
         return replace(windows, x=(1, n * height * width, 1, depth), y=(1, windows.pixels, 1))
@@ -229,7 +231,7 @@ def _in_rows(windows: Windows) -> Windows:
 
 
 class _DenseWork(Struct, frozen=True):
-    """The work of a kernel: runs of taps, that lie beside each other, in steps of so many."""
+    """The work of a kernel: runs of neighbouring taps, in steps of ``step``."""
 
     machine: X86Machine
     windows: Windows
@@ -252,7 +254,7 @@ class _DenseWork(Struct, frozen=True):
 
     @property
     def runs(self) -> tuple[int, int]:
-        """By rows and columns."""
+        """The number of runs by rows and columns."""
         windows = self.windows
         if windows.dilation[1] > 1:
             return windows.kernel
@@ -262,22 +264,22 @@ class _DenseWork(Struct, frozen=True):
 
     @property
     def run(self) -> int:
-        """Taps of a run."""
+        """The number of taps in a run."""
         return self.windows.taps // math.prod(self.runs)
 
     @property
     def steps(self) -> int:
-        """Of a run."""
+        """The number of steps in a run."""
         return -(-self.run // self.step)
 
     def packing(self, itemsize: int) -> Panels:
-        """Of the weights."""
+        """Returns the packing of the weights."""
         filled = self.run if self.run % self.step and math.prod(self.runs) > 1 else 0
         return Panels(self.vectors.count, self.machine.lanes, self.step, itemsize, filled)
 
 
 class _DenseBlocks(abc.ABC):
-    """Covers pixels x channels with blocks; what a step does is for those below to say."""
+    """Covers pixels x channels with blocks; subclasses implement a step."""
 
     stored = 1
     """Elements of the weights that these are for a channel and a step."""
@@ -292,7 +294,8 @@ class _DenseBlocks(abc.ABC):
         self.x: Buffer = weights
 
     def emit(self, x: Buffer, bands: BandCopies | None) -> None:
-        """All pixels of ``x``, which is the input, or has a band of it after the other."""
+        """Emits all pixels of ``x``, which is the input, or holds one band of it after the other.
+        """
         self.x = x
         b, windows, rows = self.b, self.work.windows, self.work.block.rows
         if bands is not None:
@@ -311,19 +314,19 @@ class _DenseBlocks(abc.ABC):
             self._channels(b.let("pixel", pixel), origin)
 
     def _channels(self, pixel: Expr, origin: Expr) -> None:
-        """All output channels of a band, whose first pixel has a number and sees what is from
-        ``origin`` on."""
+        """Emits all output channels of a band. ``pixel``: the number of its first pixel, whose
+        window begins at ``origin``."""
         steps = self.work.steps * math.prod(self.work.runs)
         with self.work.vectors.each(self.b) as (block, channel):
             self._pixels(pixel, origin, channel, mul(block, const(steps * self._step_size)))
 
     @property
     def _step_size(self) -> int:
-        """Elements of the weights of a block for a step."""
+        """Returns the number of weights of a block in one step."""
         return self.work.vectors.count * self.machine.lanes * self.stored
 
     def _pixels(self, pixel: Expr, origin: Expr, channel: Expr, weights: Expr) -> None:
-        """All pixels of a band, for the block of channels from ``channel`` on."""
+        """Emits all pixels of a band, for the block of channels from ``channel`` on."""
         total, taps_per_step = self.work.band.pixels, self.work.block.pixels
         with pixels_overlapping(self.b, total, taps_per_step) as first:
             starts = [add(origin, start) for start in self._starts(first)]
@@ -332,7 +335,7 @@ class _DenseBlocks(abc.ABC):
             self._block(rows, starts, channel, weights)
 
     def _starts(self, first: Expr) -> list[Expr]:
-        """Returns where in a band the windows of a block's pixels begin."""
+        """Returns the positions in a band at which the windows of a block's pixels begin."""
         b, windows, pixels = self.b, self.work.windows, self.work.block.pixels
         wide = windows.y[2]
         down, right = self.work.pitch * windows.stride[0], windows.x[3] * windows.stride[1]
@@ -376,12 +379,13 @@ class _DenseBlocks(abc.ABC):
     def _step(
         self, tap: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
     ) -> None:
-        """Adds the products of the taps from ``tap`` of a run on, whose weights are ``first`` and
-        those behind it."""
+        """Adds the products of the taps from ``tap`` of a run on with the weights from ``first``
+        on."""
 
 
 def divided(b: KernelBuilder, value: Expr, by: int, most: int) -> tuple[Expr, Expr]:
-    """Quotient and remainder; the limits of the remainder are said, not only true."""
+    """Returns quotient and remainder; the remainder is clamped to ``most``, so that its limits are
+    known."""
     quotient = b.let("quotient", div(value, const(by)))
     remainder = sub(value, mul(quotient, const(by)))
     return quotient, b.let("remainder", clamp(remainder, 0, most))

@@ -1,8 +1,8 @@
-"""Depthwise convolutions on x86-64: vectors over channels.
+"""Depthwise convolutions on x86-64, vectorized over channels.
 
-int8 values and weights meet in lanes of 32 bits, where PMADDWD multiplies them in one step: weights
-are stored in 16 bits and loaded without their sign, so that the upper halves multiply to nothing.
-Where windows stick out of the image, bands of it are copied first, padding around them.
+int8 values and weights are multiplied in lanes of 32 bits by PMADDWD: weights are stored in 16 bits
+and zero-extended, so that the upper halves multiply to 0. Where windows reach beyond the image,
+bands of it are copied first, with padding around them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _VECTORS = 4
 
 
 def lower(context: Context, machine: X86Machine) -> Lowered | None:
-    """A node that keeps its operator's rules in vectors; None where it can't be."""
+    """Returns a kernel in vectors for a node that keeps its operator's rules; None for nodes that
+    it isn't for."""
     op = context.node.op
     if not isinstance(op, DepthwiseConv2D) or not context.output().elements:
         return None
@@ -50,7 +51,7 @@ def lower(context: Context, machine: X86Machine) -> Lowered | None:
 
 
 class Lines(Packing, frozen=True):
-    """taps x channels, filled up to whole vectors of ``lanes`` numbers of ``itemsize`` bytes."""
+    """Packs taps x channels, padded to whole vectors of ``lanes`` numbers of ``itemsize`` bytes."""
 
     lanes: int
     itemsize: int
@@ -97,7 +98,7 @@ def _reals(context: Context, machine: X86Machine, windows: Windows) -> Lowered |
 
 
 class _DepthwiseWork(WindowWalk):
-    """Goes through all pixels and channels."""
+    """Emits the loops over all pixels and channels."""
 
     def __init__(
         self, lowering: Lowering, machine: X86Machine, windows: Windows, x: Buffer,
@@ -147,7 +148,7 @@ class _DepthwiseWork(WindowWalk):
             self._block(row, start, channel, vectors)
 
     def _block(self, row: Expr, start: Expr, channel: Expr, vectors: VectorBlocks) -> None:
-        """The block of channels from ``channel`` on."""
+        """Emits the block of channels from ``channel`` on."""
         b, machine, windows, x = self.b, self.machine, self.windows, self.x
         down, right = self.pitch * windows.dilation[0], self.channels * windows.dilation[1]
         channels = [add(channel, const(start)) for start in vectors.starts()]

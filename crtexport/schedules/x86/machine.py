@@ -16,8 +16,8 @@ _AVX2 = ("x86-64-v3", "x86-64-v4")
 
 
 class X86Machine(vector_machine.VectorMachine, frozen=True):
-    """``fma``: products are added with one rounding; ``dots``: four products of bytes at once, by
-    VPDPBUSD."""
+    """``fma``: products are added with one rounding; ``dots``: VPDPBUSD adds four products of bytes
+    at once."""
 
     fma: bool
     dots: bool = False
@@ -29,7 +29,7 @@ class X86Machine(vector_machine.VectorMachine, frozen=True):
         return PAIRS[self.lanes]
 
     def spread_pair(self, word: Expr) -> Expr:
-        """Two 16-bit integers in one i32, over and over."""
+        """Returns a vector that repeats the two 16-bit integers of an i32."""
         return call(f"x86_pairs_{self.lanes}", word, type_=self.pairs)
 
     def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
@@ -58,7 +58,7 @@ class X86Machine(vector_machine.VectorMachine, frozen=True):
 
 
 def machine_of(target: Target) -> X86Machine:
-    """The vectors of an x86-64, which always has the smaller ones."""
+    """Returns the widest vectors of an x86-64; those of 128 bits are always there."""
     modern = target.cpu in _AVX2
     avx2 = modern or "+avx2" in target.features
     features = set(target.features)

@@ -1,5 +1,4 @@
-"""From vectors of sums to results on x86-64: those that lie beside each other are narrowed and
-stored together."""
+"""Epilogues on x86-64: neighbouring vectors of results are narrowed and stored together."""
 
 from __future__ import annotations
 
@@ -22,21 +21,21 @@ _TOGETHER = {16: Scalar.I8X16, 8: Scalar.I16X8}
 
 
 class X86Epilogue(Protocol):
-    """Epilogue of the sums of blocks of output channels."""
+    """The epilogue of blocks of output channels."""
 
     def start(self, channel: Expr) -> Expr:
-        """The sums before the first product: of ``channel`` and those behind it."""
+        """Returns the initial accumulators of ``channel`` and those behind it."""
 
     def store_block(
         self, output: Buffer, rows: Sequence[Expr], sums: Sequence[Sequence[Expr]], channel: Expr,
         vectors: VectorBlocks,
     ) -> None:
-        """Stores the results of a block of channels from ``channel`` on: a line of ``sums`` for
-        each of ``rows``, where the channels of a pixel begin."""
+        """Emits the results of a block of channels from ``channel`` on. ``rows``: the index of each
+        pixel's first channel, with a row of ``sums`` for each."""
 
 
 class RealFinish(vector_requantize.FloatVectorEpilogue):
-    """Floats, one vector at a time."""
+    """The epilogue of floats, one vector at a time."""
 
     def store_block(
         self, output: Buffer, rows: Sequence[Expr], sums: Sequence[Sequence[Expr]], channel: Expr,
@@ -49,7 +48,7 @@ class RealFinish(vector_requantize.FloatVectorEpilogue):
 
 
 class IntegerFinish(vector_requantize.IntegerVectorEpilogue):
-    """Integers, as many vectors at a time as there are beside each other."""
+    """The epilogue of integers, as many neighbouring vectors at a time as there are."""
 
     def store_block(
         self, output: Buffer, rows: Sequence[Expr], sums: Sequence[Sequence[Expr]], channel: Expr,
@@ -75,7 +74,8 @@ class IntegerFinish(vector_requantize.IntegerVectorEpilogue):
                         b.store_vector(output, at, self._narrowed(several), stored)
 
     def _beside(self, starts: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Vectors that are narrowed together: the number of the first one, and how many."""
+        """Yields the vectors that are narrowed together: the number of the first one, and how many.
+        """
         lanes, first = self.machine.lanes, 0
         while first < len(starts):
             count = next((
@@ -99,7 +99,7 @@ class IntegerFinish(vector_requantize.IntegerVectorEpilogue):
         return self.machine.scaled(total, mantissas, places, signed=self._range[0] < self._zero)
 
     def _narrowed(self, values: Sequence[Expr]) -> Expr:
-        """Returns what all of ``values`` is plus the zero point, within 8 bits."""
+        """Returns all of ``values`` plus the zero point, saturated to 8 bits."""
         lanes = self.machine.lanes
         packed = _TOGETHER.get(len(values) * lanes)
         if packed is None:
@@ -110,7 +110,7 @@ class IntegerFinish(vector_requantize.IntegerVectorEpilogue):
 
 
 class FloatScaledFinish(IntegerFinish):
-    """Integers that ONNX Runtime scales in float32, for which vectors need no other way."""
+    """The epilogue of integers that ONNX Runtime scales in float32, which vectors do, too."""
 
     def _scaling(self, sums: IntegerSums) -> dict[str, vector_requantize.ChannelTable]:
         note = "for each output channel: scale"
@@ -122,7 +122,7 @@ class FloatScaledFinish(IntegerFinish):
 
 
 def scales(sums: IntegerSums, machine: X86Machine) -> bool:
-    """Returns whether vectors can scale sums."""
+    """Returns whether vectors can requantize the sums."""
     if sums.rounding is not Rounding.FLOAT:
         return vector_requantize.scales(sums, machine)
     most = sums.bound * float(sums.multiplier.reals.max())

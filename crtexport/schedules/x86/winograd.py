@@ -1,11 +1,10 @@
 """Convolutions of int8 values with rows of three taps on x86-64, by Winograd's F(4, 3).
 
-Four pixels beside each other, a tile, see six cells of a row. Transformed, cells and taps are six
-parts each, whose products make 24 times the four sums: 6 products instead of 12. That is exact:
-parts fit into 16 bits, sums wrap, and 24 divides what is left in the end.
-
-The cells of a tile are transformed once, and their parts kept for as long as windows see them. For
-every block of output channels, products are then summed in registers.
+Four neighbouring pixels, a tile, cover six cells of a row. The transforms of cells and of taps have
+six parts each, whose products give 24 times the four sums: 6 products instead of 12. That is exact:
+parts fit 16 bits, sums wrap, and the final result is divided by 24. The cells of a tile are
+transformed once, and their parts are kept while windows need them. For every block of output
+channels, products are then summed in registers.
 
 The matrices: S. Winograd, Arithmetic Complexity of Computations, 1980; A. Lavin and S. Gray, Fast
 Algorithms for Convolutional Neural Networks, 2015, with the points 0, 1, -1, 2, -2 and infinity.
@@ -58,7 +57,8 @@ _WEIGHTS = 1 << 20
 
 
 def lower(context: Context, machine: X86Machine) -> Lowered | None:
-    """A node that keeps its operator's rules; None where it isn't such a one or gains nothing."""
+    """Returns a kernel for a node that keeps its operator's rules; None for nodes that it isn't
+    for, or where it saves nothing."""
     if machine.dots or not isinstance(context.node.op, Conv2D):
         return None
     if (context.input(0).dtype, context.input(1).dtype) != (DType.INT8, DType.INT8):
@@ -92,9 +92,9 @@ def _gains(windows: Windows, channels: int, machine: X86Machine) -> bool:
 
 
 class Transformed(Packing, frozen=True):
-    """Weights (channels x taps) of windows of ``rows`` rows as 16-bit parts in the order that they
-    are met: blocks of channels, rows, pairs of input channels, parts, lanes, the pair. The last
-    block has only the vectors it needs, channels of zeros in the last one."""
+    """Packs weights (channels x taps) of windows of ``rows`` rows as 16-bit parts in the order in
+    which they are read: blocks of channels, rows, pairs of input channels, parts, lanes, the pair.
+    The last block has only the vectors that it needs, padded with zeros."""
 
     rows: int
     lanes: int
@@ -118,8 +118,9 @@ class Transformed(Packing, frozen=True):
 
 
 def tiles_per_block(windows: Windows, most: int) -> tuple[int, int]:
-    """Returns how many rows, and tiles of each, follow each other for a block of channels: as many
-    as ``most`` bytes of parts allow, if any; some of a row, or rows as a whole."""
+    """Returns the number of rows, and of tiles in each, that are computed for a block of channels
+    at a time: as many as ``most`` bytes of parts allow, but at least one; a part of a row, or whole
+    rows."""
     across, high = -(-windows.y[2] // PIXELS), windows.y[1]
     tile = PARTS * windows.x[3] * Scalar.I16.itemsize
     again = (windows.kernel[0] - 1) * across
@@ -130,10 +131,10 @@ def tiles_per_block(windows: Windows, most: int) -> tuple[int, int]:
 
 
 class _WinogradWork:
-    """Goes through all pixels and channels.
+    """Emits the loops over all pixels and channels.
 
-    ``tiles`` of ``rows`` rows are transformed and then summed for; the parts of those that windows
-    of later rows see, too, stay where they are, in a ring of all tiles as they follow each other.
+    ``tiles`` of ``rows`` rows are transformed, then their products are summed. Parts that windows
+    of later rows need, too, stay where they are, in a ring buffer of all tiles.
     """
 
     def __init__(
@@ -179,20 +180,22 @@ class _WinogradWork:
                 self._channels(n, b.let("first", first), left)
 
     def _column(self, tile: Expr) -> Expr:
-        """Of a tile; the last one of a row begins earlier where it would not be full."""
+        """Returns the first column of a tile; the last tile of a row begins earlier where it
+        wouldn't be full."""
         wide, column = self.windows.y[2], mul(tile, const(PIXELS))
         if wide % PIXELS:
             column = self.b.let("column", min_(column, const(wide - PIXELS)))
         return column
 
     def _place(self, row: Expr, tile: Expr) -> Expr:
-        """Returns where the parts of a tile of a row that is seen lie, in eights of elements."""
+        """Returns the position of the parts of a tile of an input row, in units of eight elements.
+        """
         number = add(mul(row, const(self.across)), tile)
         size = const(self.tile // _LANES.lanes)
         return self.b.let("place", mul(divided(self.b, number, self.kept, self.kept - 1)[1], size))
 
     def _see(self, n: Expr, row: Expr, tile: Expr) -> None:
-        """Makes the parts of a tile of what is seen, of all its channels."""
+        """Transforms a tile of an input row, in all its channels."""
         b, windows, depth = self.b, self.windows, self.depth
         column = self._column(tile)
         y = b.let("y", add(row, const(-windows.pad_before[0])))
@@ -215,7 +218,7 @@ class _WinogradWork:
                 b.store_vector(self.parts, add(start, const(i * depth)), part)
 
     def _copy(self, source: Expr, target: Expr) -> None:
-        """A cell; its channels are eights."""
+        """Copies a cell, eight channels at a time."""
         b, lanes = self.b, _LANES.lanes
         with b.loop("chunk", self.depth // lanes) as chunk:
             at = mul(chunk, const(lanes))
@@ -224,7 +227,7 @@ class _WinogradWork:
             )
 
     def _parts(self, d: list[Expr]) -> list[Expr]:
-        """The six parts of six cells."""
+        """Returns the six parts of six cells."""
         def of(operation: str, x: Expr, y: Expr) -> Expr:
             return self.b.let("part", call(f"x86_{operation}16_8", x, y, type_=_LANES))
 
@@ -241,8 +244,8 @@ class _WinogradWork:
         ]
 
     def _channels(self, n: Expr, first: Expr, left: Expr) -> None:
-        """All output channels of the tiles of the rows of pixels from ``first`` on, those from
-        ``left`` on."""
+        """Emits all output channels of the tiles from ``left`` on in the rows of pixels from
+        ``first`` on."""
         b = self.b
         lanes = self.vectors.count * self.machine.lanes
         size = const(self.windows.kernel[0] * self.tile * lanes // _LANES.lanes)
@@ -253,7 +256,7 @@ class _WinogradWork:
             self._pixels(n, add(first, oy), add(left, tile), channel, mul(block, size))
 
     def _pixels(self, n: Expr, y: Expr, tile: Expr, channel: Expr, weights: Expr) -> None:
-        """Those of a tile, for the block of channels from ``channel`` on."""
+        """Emits the pixels of a tile, for the block of channels from ``channel`` on."""
         b, machine, windows = self.b, self.machine, self.windows
         starts = self.vectors.starts()
         pixel = b.let("pixel", flat_index(
@@ -279,8 +282,8 @@ class _WinogradWork:
         self.finish.store_block(self.output, rows, lines, channel, self.vectors)
 
     def _products(self, sums: list[list[Var]], place: Expr, before: Expr, vectors: int) -> None:
-        """Adds those of a row of taps, whose parts lie from ``place`` on and whose weights from
-        ``pad_before`` on, both in eights of elements."""
+        """Adds the products of a row of taps. Its parts begin at ``place``, its weights at
+        ``before``, both in units of eight elements."""
         b, machine, lanes = self.b, self.machine, _LANES.lanes
         size = PARTS * vectors * machine.pairs.lanes
         with b.loop("step", self.depth // 2, unroll=1) as step:
@@ -297,7 +300,7 @@ class _WinogradWork:
                     b.assign(total, machine.of_ints("add", total, machine.of_ints("madd", x, w)))
 
     def _totals(self, m: list[Var], bias: Expr) -> list[Expr]:
-        """The sums of four pixels from those of the parts."""
+        """Returns the sums of four pixels, computed from those of the parts."""
         machine = self.machine
 
         def of(operation: str, x: Expr, y: Expr) -> Expr:
