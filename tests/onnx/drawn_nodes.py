@@ -60,7 +60,9 @@ def pool(d: Draw) -> DrawnNode:
     operator, axes = d.one("MaxPool", "AveragePool", "LpPool"), d.one(1, 2, 2, 2)
     kernel = tuple(d.between(1, 3) for _ in range(axes))
     attributes = {"kernel_shape": list(kernel), **_strided(d, axes, kernel)}
-    if "auto_pad" not in attributes and d.maybe():
+    if "auto_pad" in attributes:  # the runtime refuses windows that don't meet
+        attributes["strides"] = [d.between(1, size) for size in kernel]
+    elif d.maybe():
         attributes["ceil_mode"] = 1
     if operator == "AveragePool":
         attributes["count_include_pad"] = d.between(0, 1)
