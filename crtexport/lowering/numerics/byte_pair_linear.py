@@ -1,10 +1,11 @@
 """Sums and differences of two bytes as one linear function of them.
 
-TFLite brings both operands to one scale, adds, and scales the sum, rounding four times. That is
-hardly more than ``k0 + a*k1 + b*k2``, rounded once: it differs only where this is close to half
-way between two results. There are 65536 pairs, so while exporting a look at those that are close
-finds whole numbers with which none differs, if there are such, and a look at all of them proves it.
-Where there are none, a table of what each value of the second byte adds leaves more choice.
+TFLite brings both operands to one scale, adds them, and scales the sum, rounding four times. The
+result is close to ``k0 + a*k1 + b*k2``, rounded once: it differs only where this is nearly half way
+between two integers. There are 65536 pairs of bytes. While exporting, the pairs that are nearly
+half way are used to search for integer coefficients with which no result differs, and all pairs are
+then compared to prove it. Where no such coefficients exist, a table with one addend for each value
+of the second byte gives the search more freedom.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ _ROWS_AROUND = 12
 
 
 class Terms(Struct, frozen=True):
-    """A sum of two bytes (int8 or uint8, which begin with ``lowest``), brought from their
-    ``scales`` to twice the larger one, raised by ``raised`` bits, the second times ``sign``; and
-    the result: ``zero_out`` more, within ``bounds``."""
+    """A sum of two bytes (int8 or uint8, whose least value is ``lowest``), and its result.
+
+    Operands with ``scales`` are brought to twice the larger scale, raised by ``raised`` bits; the
+    second one is multiplied by ``sign``. ``zero_out`` is added to the result, which is clamped to
+    ``bounds``.
+    """
 
     lowest: int
     scales: tuple[float, float]
@@ -73,15 +77,15 @@ class Terms(Struct, frozen=True):
 
 
 class FloatTerms(Terms, frozen=True):
-    """The same as ONNX Runtime computes it with AVX2 and FMA (``MlasQLinearAdd``): the larger
-    factors of both numbers, and what is left, rounded to float32. ``more``: the numbers, and their
-    zero points, are so much more than what is stored."""
+    """As :class:`Terms`, as ONNX Runtime computes it with AVX2 and FMA (``MlasQLinearAdd``): the
+    factors of both numbers, and the constant term, rounded to float32. ``more``: how much larger
+    the numbers, and their zero points, are than what is stored."""
 
     more: int = 0
 
     @property
     def numbers(self) -> tuple[float, float, float]:
-        """The factors of both operands, and the rest."""
+        """The factors of both operands, and the constant term."""
         first, second = (np.float32(s) / np.float32(self.scale_out) for s in self.scales)
         zeros = [zero + self.more for zero in self.zeros]
         rest = fused_multiply_add(float(first), zeros[0], float(np.float32(second * zeros[1])))
@@ -108,7 +112,7 @@ class Linear(Struct, frozen=True):
     places: int
 
     def results(self, terms: Terms) -> Ints:
-        """[first operand][second]."""
+        """Returns the results of all pairs: [first operand][second]."""
         a, b = terms.values[:, None], terms.values[None, :]
         total: Ints = self.start + a * self.first + b * self.second
         return (total >> self.places).clip(*terms.bounds)
@@ -116,7 +120,7 @@ class Linear(Struct, frozen=True):
 
 @functools.lru_cache(maxsize=256)
 def linear(terms: Terms) -> Linear | None:
-    """The linear function that is TFLite's for every pair; None if none was found."""
+    """Returns the linear function that equals TFLite's for every pair; None if none was found."""
     wanted = terms.results()
     if wanted is None:
         return None
@@ -134,14 +138,15 @@ class BytePairRows(Struct, frozen=True, eq=False):
     places: int
 
     def results(self, terms: Terms) -> Ints:
-        """[first operand][second]."""
+        """Returns the results of all pairs: [first operand][second]."""
         total: Ints = self.addends[None, :] + terms.values[:, None] * self.first
         return (total >> self.places).clip(*terms.bounds)
 
 
 @functools.lru_cache(maxsize=64)
 def rows(terms: Terms) -> BytePairRows | None:
-    """A function and addends that give the result of every pair; None if none were found."""
+    """Returns a factor and a table of addends that give the result of every pair; None if none were
+    found."""
     wanted = terms.results()
     if wanted is None:
         return None
@@ -166,8 +171,8 @@ def rows(terms: Terms) -> BytePairRows | None:
 
 
 def _nominal(terms: Terms) -> tuple[float, npt.NDArray[np.float64], int]:
-    """The real sum of both operands' zeros, half a step more, the factors of both, and how many
-    bits of a fraction 32 bits have room for."""
+    """Returns the real value of the constant term plus half a step, the factors of both operands,
+    and the number of fractional bits that fit 32 bits."""
     factors = np.array(
         [terms.scales[0] / terms.scale_out, terms.sign * terms.scales[1] / terms.scale_out]
     )
@@ -177,7 +182,8 @@ def _nominal(terms: Terms) -> tuple[float, npt.NDArray[np.float64], int]:
 
 
 def _search(terms: Terms, wanted: Ints) -> Linear | None:
-    """The function with the most room on both sides of it, of those near the real one."""
+    """Returns the function near the real one whose constant term has the widest range of values
+    that give the wanted results."""
     start, factors, places = _nominal(terms)
     if places < 1:
         return None

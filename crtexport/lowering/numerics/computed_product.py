@@ -1,7 +1,7 @@
 """Products of two matrices that are both computed: BATCH_MATMUL, and FULLY_CONNECTED in attention.
 
-What differs between them is how sums begin and what becomes of them; schedules ask for the rest
-here.
+They differ in the initial value of the sums and in the epilogue; schedules get everything else from
+this module.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _REACH = 128
 
 
 class Product(Protocol):
-    """The parts of a product: sums of type ``sum``, which wrap where ``wraps``, of values less
-    their zero points."""
+    """The parts of a product: sums of type ``sum``, which wrap where ``wraps`` says so, of values
+    minus their zero points."""
 
     x: Buffer
     weights: Buffer
@@ -45,16 +45,18 @@ class Product(Protocol):
     wraps: bool
 
     def start(self, channel: Expr) -> Var:
-        """Declares and returns the sum of a column of the result."""
+        """Declares and returns the accumulator of a column of the result."""
 
     def finish(self, acc: Var, channel: Expr, out_index: Expr) -> None:
-        """Scales, clamps and stores a sum."""
+        """Emits the epilogue: scales, clamps and stores a sum."""
 
 
 class Matrices(Struct, frozen=True):
-    """For each matrix of ``batch``, (rows, depth) times (depth, units). ``left`` and ``right`` are
-    the shapes in memory of the inputs, whose batches broadcast; ``adjoint``: which of them have
-    their last two axes exchanged."""
+    """The shapes of a product: for each matrix of ``batch``, (rows, depth) times (depth, units).
+
+    ``left`` and ``right`` are the shapes of the inputs in memory, whose batch axes broadcast;
+    ``adjoint``: which of them have their last two axes exchanged.
+    """
 
     batch: tuple[int, ...]
     rows: int
@@ -66,7 +68,7 @@ class Matrices(Struct, frozen=True):
 
     @staticmethod
     def of(context: Context) -> Matrices:
-        """Returns those of a node that is such a product."""
+        """Returns the shapes of a node that is such a product."""
         x, y, out = context.input(0).shape, context.input(1).shape, context.output().shape
         match context.node.op:
             case BatchMatMul(adj_x=adj_x, adj_y=adj_y):
@@ -95,7 +97,7 @@ class Matrices(Struct, frozen=True):
 
 
 def _batched(batch: list[Expr], shape: tuple[int, ...]) -> list[Expr]:
-    """Returns the indices of a matrix in an input whose axes of size 1 broadcast."""
+    """Returns the batch indices of an input, whose axes of size 1 broadcast."""
     own = shape[:-2]
     return [
         const(0) if size == 1 else index
@@ -109,7 +111,7 @@ def is_computed_product(context: Context) -> bool:
 
 
 def product_of(lowering: Lowering) -> Product:
-    """Returns the product of such a node, whose buffers it declares."""
+    """Declares the buffers of such a node and returns its product."""
     op = lowering.context.node.op
     if isinstance(op, FullyConnected):
         # Weights that aren't known take no zero point of the input into the bias.
@@ -118,7 +120,7 @@ def product_of(lowering: Lowering) -> Product:
 
 
 def centred(product: Product, buffer: Buffer, index: Expr) -> Expr:
-    """Returns a value of either input as a number, less its zero point."""
+    """Returns a value of either input minus its zero point."""
     if product.sum is Scalar.F32:
         return load(buffer, index)
     zero = product.zero_point if buffer is product.x else product.weight_zero
@@ -126,7 +128,7 @@ def centred(product: Product, buffer: Buffer, index: Expr) -> Expr:
 
 
 def plus(product: Product, acc: Var, first: Expr, second: Expr) -> Expr:
-    """Returns a sum with the product of two such numbers added."""
+    """Returns an accumulator plus the product of two such values."""
     term = cast(mul(first, second), product.sum)
     return wrap_add(acc, term) if product.wraps else add(acc, term)
 
@@ -150,7 +152,7 @@ def computed_product(name: str, context: Context) -> Lowered:
 
 
 class Unbiased:
-    """BATCH_MATMUL: sums that begin with 0."""
+    """BATCH_MATMUL: sums that start at 0."""
 
     def __init__(self, lowering: Lowering) -> None:
         self.lowering, self.b, self.context = lowering, lowering.b, lowering.context

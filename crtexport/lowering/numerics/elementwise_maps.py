@@ -1,7 +1,7 @@
-"""Elementwise functions of one input: maps over elements, tables, changes of scale.
+"""Elementwise functions of one input: maps over elements, lookup tables, changes of scale.
 
-An 8-bit to any integer function is a table of 256 values computed while exporting; an int16 to
-int16 function is TFLite's table of 513 values with straight lines between them.
+A function from 8-bit integers to integers is a table of 256 values computed while exporting; a
+function from int16 to int16 is TFLite's table of 513 values with linear interpolation.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def element_map(context: Context, name: str, function: Function) -> Lowered:
 def prepared_map(
     context: Context, name: str, prepare: Callable[[Lowering], Function]
 ) -> Lowered:
-    """The same for a function that needs tables or multipliers of its own."""
+    """As :func:`element_map`, for a function that needs tables or multipliers of its own."""
     lowering = Lowering(name, context)
     source = lowering.input(0, "input")
     function = prepare(lowering)
@@ -90,7 +90,8 @@ def table_lookup(context: Context, name: str, table: Table) -> Lowered:
 
 
 def rescaler(lowering: Lowering, ratio: float, bound: int) -> Callable[[Expr], Expr]:
-    """Emits ``MultiplyByQuantizedMultiplier`` of i32 numbers of at most ``bound``."""
+    """Returns a function that emits ``MultiplyByQuantizedMultiplier`` of i32 numbers of magnitude
+    at most ``bound``."""
     mantissa, shift = quantize_multiplier(ratio)
     requantizer = Requantizer(
         lowering, Multiplier((mantissa,), (shift,)), Rounding.DOUBLE, bound
@@ -106,7 +107,8 @@ def stored(b: KernelBuilder, value: Expr, zero_point: int, dtype: DType) -> Expr
 
 
 def interpolation(lowering: Lowering, name: str, table: Table) -> Function:
-    """Emits i32: TFLite ``LUTLookup`` of an i32 within int16 in a table of 513 int16."""
+    """Returns a function that emits TFLite's ``LUTLookup``, an i32: the value of a table of 513
+    int16 numbers at an i32 within int16."""
     values = lowering.derived(
         name, Scalar.I16, np.array(table, np.int16),
         "the function at each multiple of 128 from -32768 to 32768; interpolated between",

@@ -105,8 +105,8 @@ def round_to_int(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def round_half_even(b: KernelBuilder, x: Expr) -> Expr:
-    """i32: ``x`` (f32, within ±2**22) to the nearest integer, halves to even: what is left of it
-    beside a number whose unit in the last place is 1."""
+    """i32: ``x`` (f32, within ±2**22) to the nearest integer, halves to even: the low bits of its
+    sum with a number whose unit in the last place is 1."""
     moved = b.let("moved", add(x, f32(_UNITS)))
     return sub(bits(moved), i32(_UNITS_ENCODED))
 

@@ -79,7 +79,7 @@ def cosine(lowering: Lowering) -> Callable[[KernelBuilder, Expr], Expr]:
 
 
 def _turned(digits: Buffer, quarters: int) -> Callable[[KernelBuilder, Expr], Expr]:
-    """sin(x + quarters * π/2)."""
+    """Emits sin(x + quarters * π/2)."""
 
     def function(b: KernelBuilder, x: Expr) -> Expr:
         x = b.let("x", x)

@@ -1,4 +1,4 @@
-"""The numbers behind the integer sums of convolutions and fully connected layers."""
+"""The constants of the integer sums of convolutions and fully connected layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDED_BIAS = "for each output channel: bias - zero point of the input * sum of 
 
 
 def weight_scales(context: Context, channels: int) -> Quantization:
-    """The quantization of the weights: one scale, or one for each of the output channels."""
+    """Returns the quantization of the weights: one scale, or one for each output channel."""
     quant = context.input(1).quant
     if quant is None:
         raise context.refuse("integer weights need a quantization scale")
@@ -29,8 +29,8 @@ def weight_scales(context: Context, channels: int) -> Quantization:
 
 
 def _largest_sums(weights: TensorType, axis: int, zero: int) -> tuple[Ints, Ints]:
-    """Returns sums of each channel's weights, and the most of their magnitudes, for weights that
-    are not known: the former serve nobody."""
+    """Returns, for weights that aren't known, a sum of 0 for each channel, which must not be used,
+    and the largest possible sum of magnitudes."""
     low, high = weights.dtype.limits
     channels = weights.shape[axis]
     most = weights.elements // max(channels, 1) * max(zero - low, high - zero)
@@ -40,9 +40,10 @@ def _largest_sums(weights: TensorType, axis: int, zero: int) -> tuple[Ints, Ints
 class IntegerSums(Struct, frozen=True, eq=False):
     """The sums of a node with integer inputs (x, weights, bias?), and their scale.
 
-    ``magnitudes``: the sums of the magnitudes of each channel's weights. ``raw``: the bias of each
-    channel; ``folded``: with the input's zero point in it. ``bound``: the largest magnitude that a
-    sum can have. ``wide``: TFLite sums in 64 bits: the type of the bias decides, or its default.
+    ``magnitudes``: the sum of the magnitudes of each channel's weights. ``raw``: the bias of each
+    channel; ``folded``: the same with the input's zero point folded in. ``bound``: the largest
+    magnitude of a sum. ``wide``: TFLite sums in 64 bits, as the type of the bias says, or by
+    default.
     """
 
     zero_point: int

@@ -9,7 +9,7 @@ from crtexport.lowering.registry import Context
 
 
 def rows_of(context: Context) -> tuple[int, int]:
-    """Rows of the first input and their length."""
+    """Returns the number of rows of the first input, and their length."""
     shape = context.input(0).shape
     depth = shape[-1] if shape else 1
     return (context.input(0).elements // depth if depth else 0), depth

@@ -1,7 +1,7 @@
-"""The cells of RNN, GRU and LSTM as ONNX has them, and the loops around them.
+"""The cells of ONNX's RNN, GRU and LSTM, and the loops around them.
 
-Cells say which sums of products a unit has and what becomes of them; how all units come to their
-sums is for :class:`Products`, or a schedule, to say.
+A cell says which sums of products a unit has, and how its new state follows from them;
+:class:`Products`, or a schedule, says how the sums of all units are computed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _X, WEIGHTS, RECURRENT, BIAS, LENGTHS, _STATE, _CELLS, _PEEPHOLES = range(8)
 
 
 class Pass(Struct, frozen=True):
-    """Products of a vector of ``size`` values in ``source``, from ``begin`` on, with the weights of
-    some gates, added to sums by their numbers. ``position``: that of the weights among inputs."""
+    """Products that are added to the sums of some gates, given by their numbers: ``size`` values of
+    ``source`` from ``begin`` on, times weights. ``position``: the input that has the weights."""
 
     source: Buffer
     begin: Expr
@@ -48,8 +48,8 @@ class Pass(Struct, frozen=True):
 class Products:
     """Sums of products of all units, one unit after the other.
 
-    Weights of a unit's gates lie side by side, so that each value of an input or a state is read
-    once for all gates of a unit.
+    The weights of a unit's gates are stored side by side, so that each value of an input or a state
+    is read once for all gates of a unit.
     """
 
     def __init__(self, lowering: Lowering) -> None:
@@ -69,8 +69,8 @@ class Products:
     def each_unit(
         self, first_unit: Expr, start: Callable[[Expr], Sequence[Expr]], passes: Sequence[Pass]
     ) -> Iterator[tuple[Expr, Sequence[Expr]]]:
-        """Goes through the units; yields the number of one and its sums, which begin as ``start``
-        says. ``first_unit``: of the direction among all units."""
+        """Loops over the units; yields the number of a unit and its sums, which ``start``
+        initializes. ``first_unit``: the first unit of the direction among all units."""
         b = self.b
         with b.loop("unit", self.units) as u:
             totals = [b.local(f"gate{g}", value) for g, value in enumerate(start(u))]
@@ -87,7 +87,8 @@ class Products:
 
 
 def lower(lowering: Lowering, products: Callable[[Lowering], Products] = Products) -> Lowered:
-    """A node that keeps its operator's rules, its products computed by ``products``."""
+    """Returns the kernel of a node that keeps its operator's rules, with products computed by
+    ``products``."""
     op = lowering.context.node.op
     if isinstance(op, Rnn):
         return _Rnn(lowering, products).lower()
@@ -97,15 +98,15 @@ def lower(lowering: Lowering, products: Callable[[Lowering], Products] = Product
 
 
 class _Place:
-    """Places inside of the loops: ``first_unit`` of the direction among all units, where the step's
-    input, the state and the step's output begin."""
+    """Positions inside of the loops: the direction's first unit among all units, and where the
+    step's input, the state and the step's output begin."""
 
     def __init__(self, first_unit: Expr, x: Expr, state: Expr, out: Expr) -> None:
         self.first_unit, self.x, self.state, self.out = first_unit, x, state, out
 
 
 class _Recurrent(ABC):
-    """The loops that all have in common: directions, batches, steps."""
+    """The loops that all cells share: directions, batches, steps."""
 
     def __init__(self, lowering: Lowering, products: Callable[[Lowering], Products]) -> None:
         context = self.context = lowering.context
@@ -128,14 +129,14 @@ class _Recurrent(ABC):
         """Declares further inputs and memory."""
 
     def begin(self, place: Expr) -> None:  # noqa: B027
-        """Starts further state of a unit."""
+        """Initializes further state of a unit."""
 
     @abstractmethod
     def step(self, at: _Place, gates: Sequence[Gate]) -> None:
         """Writes the new state of all units to ``fresh``, from ``at.out`` on."""
 
     def lower(self) -> Lowered:
-        """Directions whose gates have the same functions share one loop."""
+        """Returns the kernel. Directions whose gates have the same functions share one loop."""
         every = gates_of(self.op, self.directions)
         if every[0] == every[-1]:
             with self.b.loop("direction", self.directions) as d:
@@ -166,7 +167,7 @@ class _Recurrent(ABC):
                         self._silence(d, n, t)
 
     def _ordered(self, d: Expr, t: Expr, length: Expr) -> Expr:
-        """Returns the step of the sequence that comes at time ``t``."""
+        """Returns the step of the sequence that is computed at time ``t``."""
         backwards = sub(sub(length, const(1)), t)
         if self.lengths is not None:  # bounds are proven without conditions
             backwards = max_(backwards, const(0))
@@ -202,7 +203,7 @@ class _Recurrent(ABC):
             b.store(self.state, add(state, u), load(self.fresh, add(at.out, u)))
 
     def _silence(self, d: Expr, n: Expr, t: Expr) -> None:
-        """Steps behind the end of a sequence have the value 0."""
+        """Emits zeros for steps behind the end of a sequence."""
         out = self._out(d, self._row(n, t))
         with self.b.loop("unit", self.units) as u:
             self.b.store(self.fresh, add(out, u), f32(0.0))
@@ -210,7 +211,7 @@ class _Recurrent(ABC):
     # -- sums of products
 
     def biased(self, at: _Place, count: int) -> Callable[[Expr], list[Expr]]:
-        """Sums of a unit's gates begin as their biases."""
+        """Returns the sums of a unit's gates, initialized with the biases."""
 
         def start(unit: Expr) -> list[Expr]:
             first = self.b.let("at_bias", mul(add(at.first_unit, unit), const(count)))
@@ -219,11 +220,11 @@ class _Recurrent(ABC):
         return start
 
     def of_input(self, at: _Place, gates: Sequence[int]) -> Pass:
-        """The products of the step's input."""
+        """Returns the products with the step's input."""
         return Pass(self.x, at.x, self.depth, WEIGHTS, {gate: gate for gate in gates})
 
     def of_state(self, at: _Place, sums: dict[int, int]) -> Pass:
-        """The products of the state before the step."""
+        """Returns the products with the state before the step."""
         return Pass(self.state, at.state, self.units, RECURRENT, sums)
 
     def each_unit(
@@ -232,7 +233,7 @@ class _Recurrent(ABC):
         return self.products.each_unit(at.first_unit, start, passes)
 
     def applied(self, function: Gate, value: Expr) -> Expr:
-        """Returns a gate of its sum, which is clipped first."""
+        """Returns the value of a gate: the function of its sum, which is clipped first."""
         value = self.b.let("sum", value)
         if self.op.clip > 0:
             value = self.b.let("clipped", clamp(value, -self.op.clip, self.op.clip))
@@ -250,12 +251,13 @@ _Z, _RESET, _H = range(3)
 
 
 def _mixed(update: Expr, candidate: Expr, old: Expr) -> Expr:
-    """(1 - z) candidate + z old."""
+    """Returns (1 - z) candidate + z old."""
     return add(mul(sub(f32(1.0), update), candidate), mul(update, old))
 
 
 class _ResetLast(_Recurrent):
-    """The reset gate multiplies a sum of the state, so that all gates are of one pass."""
+    """GRU whose reset gate multiplies a sum of products with the state, so that one pass computes
+    all gates."""
 
     def step(self, at: _Place, gates: Sequence[Gate]) -> None:
         b = self.b
@@ -270,7 +272,8 @@ class _ResetLast(_Recurrent):
 
 
 class _ResetFirst(_Recurrent):
-    """The reset gate multiplies the state: the gates of all units come first, then candidates."""
+    """GRU whose reset gate multiplies the state: the gates of all units are computed first, then
+    the candidates."""
 
     def prepare(self) -> None:
         self.kept = self.lowering.scratch("reset_state", Scalar.F32, self.units)
@@ -327,7 +330,7 @@ class _Lstm(_Recurrent):
             b.store(self.fresh, add(at.out, u), mul(shown, gates[2](b, cell)))
 
     def _peeping(self, total: Expr, gate: int, at: _Place, unit: Expr, cell: Expr) -> Expr:
-        """Returns a gate's sum with what it sees of the cell."""
+        """Returns a gate's sum plus its peephole connection to the cell state."""
         if self.peepholes is None:
             return total
         place = add(mul(add(at.first_unit, unit), const(3)), const(gate))

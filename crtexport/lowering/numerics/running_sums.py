@@ -27,8 +27,11 @@ def one_input_scale(context: Context) -> str | None:
 
 
 class RunningSum:
-    """Emits sums in i32, which wrap. They begin with a stored 0 and not with a real one, as in the
-    reference: where there is a zero point, results are off by it."""
+    """Emits sums in i32, which wrap.
+
+    As in the reference, they start with a stored 0 instead of a real 0: where the zero point isn't
+    0, results are off by it.
+    """
 
     def __init__(self, lowering: Lowering) -> None:
         context, self.b = lowering.context, lowering.b
@@ -39,15 +42,15 @@ class RunningSum:
 
     @property
     def start(self) -> Expr:
-        """Returns the sum of nothing."""
+        """Returns the initial value."""
         return i32(wrap32(-self._zero << (_SHIFT - 1)))
 
     def term(self, value: Expr) -> Expr:
-        """Returns what an int8 value adds to the sum."""
+        """Returns the term of an int8 value."""
         centred = sub(cast(value, Scalar.I32), i32(self._zero))
         return shl(self.b.let("centred", centred), i32(_SHIFT - 1))
 
     def result(self, total: Expr) -> Expr:
-        """Returns the int8 of a sum."""
+        """Returns a sum as int8."""
         scaled = self.b.let("scaled", self._rescale(total))
         return stored(self.b, scaled, self._zero_out, DType.INT8)

@@ -1,4 +1,4 @@
-"""LOGISTIC and TANH of int16 numbers: straight lines in one table of 256 values
+"""LOGISTIC and TANH of int16 numbers: linear interpolation in one table of 256 values
 (``integer_ops/logistic.h``, ``tanh.h``), since tanh(x) = 2 * logistic(2 * x) - 1."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies whose reading and writing positions are linear in the loop variables."""
+"""Copies whose source and target indices are linear in the loop variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crtexport.kir.language import Buffer, Expr
 
 
 class CopyAxis(Struct, frozen=True):
-    """A loop: how often it runs and how far reading and writing go on each time, in elements."""
+    """A loop: its extent, and the strides of the source and the target, in elements."""
 
     extent: int
     source: int
@@ -21,12 +21,12 @@ class CopyAxis(Struct, frozen=True):
 
 
 def strides(shape: Sequence[int]) -> list[int]:
-    """Returns how far apart neighbours along each axis are in row-major order."""
+    """Returns the strides of a shape in row-major order, in elements."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def merged(axes: Sequence[CopyAxis]) -> list[CopyAxis]:
-    """The same copies in the same order with as few loops as possible."""
+    """Returns the same copies, in the same order, with as few loops as possible."""
     result: list[CopyAxis] = []
     for axis in axes:
         if axis.extent == 1:
@@ -57,7 +57,7 @@ def move(
     b: KernelBuilder, source: Buffer, target: Buffer, axes: Sequence[CopyAxis],
     source_start: int = 0, target_start: int = 0,
 ) -> None:
-    """Loops over ``axes``, the first outermost, that copy one element each time."""
+    """Emits loops over ``axes``, the first outermost, that copy one element per iteration."""
     if any(axis.extent == 0 for axis in axes):
         return
     loops = merged(axes)
