@@ -11,11 +11,12 @@ from msgspec import Struct, field
 
 
 class Freedom(Struct, frozen=True):
-    """The distances, in bytes, at which an output may begin from an input that dies with the node.
+    """The distances, in bytes, from the start of an input that dies with the node to the start of
+    an output that may overlap it.
 
-    At most ``before``: the kernel writes behind what it still reads. Or at least ``after``: it
-    writes ahead of it. Anything between would overwrite what is still read, but for distances in
-    ``exact``: there, the kernel never meets what it still reads though both lie interleaved.
+    Allowed are distances of at most ``before``, where the kernel writes behind what it still reads,
+    and of at least ``after``, where it writes ahead of it. Others would overwrite what is still to
+    be read, except for the distances in ``exact``, at which both are interleaved without meeting.
     """
 
     before: int
@@ -27,13 +28,13 @@ class Freedom(Struct, frozen=True):
         return distance <= self.before or distance >= self.after or distance in self.exact
 
     def bans(self) -> tuple[tuple[int, int], ...]:
-        """Returns the open intervals of forbidden distances, between neighbours that are
-        allowed."""
+        """Returns the forbidden distances as open intervals between neighbouring allowed ones."""
         edges = [self.before, *sorted(d for d in self.exact if self.before < d < self.after)]
         return tuple(pairwise([*edges, self.after]))
 
     def shared(self, source: int, output: int) -> int:
-        """Most bytes that an output of so many bytes may share with an input of so many."""
+        """Returns the most bytes that an output of ``output`` bytes may share with an input of
+        ``source`` bytes."""
         aligned = source - output
         ways = (min(self.before, 0, aligned), max(self.after, 0, aligned), *self.exact)
         return max(0, *(min(source, d + output) - max(0, d) for d in ways))
@@ -53,14 +54,14 @@ Freedoms = Mapping[tuple[int, int], Freedom]
 
 
 class Facts(Struct, frozen=True, dict=True):
-    """The freedoms of one node's kernel, by (output position, input position).
+    """The freedoms of a node's kernel, by (output position, input position).
 
-    ``reversed``, called only where it matters, holds for the kernel with its outer loops reversed;
-    None where it can't be. ``moves`` is all that the node does, if it does nothing but copying;
-    None otherwise. ``scratch``: bytes of workspace that it needs while it runs, beside its tensors.
-    ``reads`` and ``writes``: how many accesses it has to each input and output, by position.
-    ``pins``: tensors that must lie in the scratch, and at which byte of it; what it overwrites
-    there, and when, is the node's own affair.
+    ``reversed`` returns those of the kernel with its outer loops reversed, None where it can't be
+    reversed; it is called only where that matters. ``moves``: everything that the node does, if it
+    only copies; None otherwise. ``scratch``: the bytes of workspace that it needs beside its
+    tensors. ``reads`` and ``writes``: the number of accesses to each input and output, by position.
+    ``pins``: tensors that must lie in the scratch, and at which byte; the node itself decides what
+    it overwrites there.
     """
 
     forward: Freedoms = field(default_factory=dict)

@@ -1,8 +1,9 @@
-"""Computes where a kernel's output may lie over a dying input, and whether it only copies.
+"""Computes where a kernel's output may overlap an input that dies with the node, and whether it
+only copies.
 
-A byte of an input may be overwritten once the kernel has read it for the last time. The order of
-accesses in the Kernel IR says when that is, so that even a convolution can write its output over
-its input, a few rows behind what it still reads.
+A byte of an input may be overwritten once the kernel has read it for the last time, which follows
+from the order of accesses in the Kernel IR. So even a convolution can write its output over its
+input, a few rows behind what it still reads.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Analyze = Callable[[Lowered, Callable[[], Kernel | None]], Facts]
 
 
 class FactsByKernel:
-    """:func:`kernel_facts`, found once for kernels that are equal."""
+    """:func:`kernel_facts`, computed once for kernels that are equal."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Kernel, tuple[object, ...]], Facts] = {}
@@ -58,8 +59,7 @@ class FactsByKernel:
 
 
 def kernel_facts(lowered: Lowered, reverse: Callable[[], Kernel | None]) -> Facts:
-    """Returns the facts of ``lowered``; ``reverse`` makes the kernel that runs
-    backwards."""
+    """Returns the facts of ``lowered``; ``reverse`` returns the kernel with reversed loops."""
     inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
     part = touching(lowered.kernel, _names(*inputs.values(), *outputs.values()))
     listed = accesses(part)
@@ -74,7 +74,8 @@ def kernel_facts(lowered: Lowered, reverse: Callable[[], Kernel | None]) -> Fact
 
 
 def _traffic(listed: Listed, sides: Sides) -> dict[int, int]:
-    """Returns the accesses to each tensor of one side, those that may not happen included."""
+    """Returns the number of accesses to each tensor of one side, including those that depend on
+    conditions."""
     return {
         position: sum(
             math.prod(extent or 1 for _, extent in access.loops)
@@ -104,7 +105,7 @@ Sides = dict[int, _Side]
 
 
 def _names(*sides: _Side) -> frozenset[str]:
-    """The buffers of some tensors."""
+    """Returns the names of the buffers bound to some tensors."""
     return frozenset().union(*(side.names for side in sides))
 
 
@@ -119,8 +120,8 @@ def _sides(lowered: Lowered, kind: type[InputTensor] | type[OutputTensor]) -> Si
 
 
 class _Freedoms(Mapping[tuple[int, int], Freedom]):
-    """The freedom of each pair (output, input) of a kernel, computed when it is first read: that of
-    constants, and of inputs that are read again later, never is."""
+    """The freedom of each pair (output, input) of a kernel, computed on first use: for constants,
+    and for inputs that are read again later, it is never needed."""
 
     def __init__(self, kernel: Kernel, listed: Listed, inputs: Sides, outputs: Sides) -> None:
         """``listed``: the accesses of ``kernel``."""
@@ -143,7 +144,7 @@ class _Freedoms(Mapping[tuple[int, int], Freedom]):
         return len(list(iter(self)))
 
     def _found(self, o: int, i: int) -> Freedom | None:
-        """None where the two must not share any bytes."""
+        """Returns the freedom of a pair; None where the two must not share any bytes."""
         output, source = self._outputs.get(o), self._inputs.get(i)
         if output is None or source is None or max(output.nbytes, source.nbytes) > SHARE_LIMIT:
             return None
@@ -158,7 +159,8 @@ class _Freedoms(Mapping[tuple[int, int], Freedom]):
 def _interleaved(
     kernel: Kernel, output: _Side, source: _Side, freedom: Freedom
 ) -> tuple[int, ...]:
-    """Distances at which a kernel that does channel by channel only meets its own channel."""
+    """Returns the distances at which a kernel that processes channel by channel overlaps only bytes
+    of the same channel."""
     if freedom.before + 1 >= freedom.after:
         return ()  # as all distances are allowed
     names = _names(output, source)
@@ -202,7 +204,7 @@ all others."""
 
 
 def _groups(listed: Listed, output: _Side, source: _Side) -> tuple[list[Group], list[Group]]:
-    """The stores to an output and the loads of an input."""
+    """Returns the stores to an output and the loads of an input, in groups."""
     stores: list[Group] = []
     reads: list[Group] = []
     relevant = (a for a in listed if a.buffer.name in (output if a.stores else source).names)
@@ -212,16 +214,15 @@ def _groups(listed: Listed, output: _Side, source: _Side) -> tuple[list[Group], 
 
 
 class _Later(Struct):
-    """The smallest and the largest element that is read behind some part of a grid."""
+    """The smallest and the largest element that is read after some part of a grid."""
 
     least: float = math.inf
     most: float = -math.inf
 
 
 class _Pair(Struct, frozen=True):
-    """Stores, and loads that may meet them; ``grid``: the loops that both are in, of which
-    iterations are told apart. ``first``: in one of these, all is read before anything is
-    written."""
+    """Stores, and loads whose elements they may overwrite. ``grid``: the loops around both whose
+    iterations are distinguished. ``first``: in an iteration, all loads come before the stores."""
 
     stores: Group
     reads: Group
@@ -241,11 +242,10 @@ class _Pair(Struct, frozen=True):
         return _Pair(stores, reads, grid, whole and read.number < store.number)
 
     def distances(self, touched: Mapping[int, Bounds], later: _Later) -> tuple[float, float]:
-        """(largest distance behind, smallest distance ahead) that stores allow to loads.
-
-        ``touched``: what groups touch at each point of a part of the grid, by their first access;
-        ``later``: what is read in the parts behind it, which learns what is read in this one.
-        """
+        """Returns (largest distance behind, smallest distance ahead) that the stores allow.
+        ``touched``: the elements that each group accesses at each point of a part of the grid, by
+        its first access; ``later``: the elements that are read in the parts behind it, to which
+        those of this part are added."""
         store, read = self.stores[0], self.reads[0]
         written, reading = touched[store.number], touched[read.number]
         unread = _suffix(reading[0], np.minimum, later.least, self.first)
@@ -262,7 +262,7 @@ class _Pair(Struct, frozen=True):
 
 
 def _shared_further(store: Access, read: Access, common: int) -> bool:
-    """Returns whether both are in another loop together, of unknown extent."""
+    """Returns whether both are in a further common loop, of unknown extent."""
     return (
         len(store.loops) > common and len(read.loops) > common
         and store.loops[common] == read.loops[common]
@@ -270,7 +270,7 @@ def _shared_further(store: Access, read: Access, common: int) -> bool:
 
 
 def _limited(loops: tuple[tuple[str, int | None], ...]) -> Grid:
-    """The outermost of ``loops`` that make a grid of bearable size."""
+    """Returns the outermost of ``loops`` that form a grid of manageable size."""
     grid: list[tuple[str, int]] = []
     points = 1
     for name, extent in loops:
@@ -284,8 +284,8 @@ def _limited(loops: tuple[tuple[str, int | None], ...]) -> Grid:
 def _suffix(
     values: Floats, extreme: np.ufunc, later: float, exclusive: bool
 ) -> Floats:
-    """At each point the extreme of ``values`` from there on, or of those after it, and of what
-    comes ``later``."""
+    """Returns at each point the extreme of ``values`` from there on (``exclusive``: after it) and
+    of ``later``."""
     run: Floats = extreme.accumulate(np.append(values, later)[::-1])[::-1]
     return run[1:] if exclusive else run[:-1]
 
@@ -296,8 +296,8 @@ def _suffix(
 def _moves(
     kernel: Kernel, listed: Listed, inputs: Sides, outputs: Sides
 ) -> tuple[Move, ...] | None:
-    """The node as stretches of bytes that are copied, if it is nothing else; ``listed``: the
-    accesses of ``kernel``."""
+    """Returns the stretches of bytes that a node copies; None if it does anything else. ``listed``:
+    the accesses of ``kernel``."""
     stores = [a for a in listed if a.stores]
     if not stores or any(s.copies is None or s.conditional for s in stores):
         return None
@@ -322,7 +322,7 @@ def _owner(sides: Sides, access: Access) -> int | None:
 
 
 def _stretch(kernel: Kernel, store: Access, load: Access) -> tuple[int, int, int] | None:
-    """(first byte written, first byte read, bytes) of a copy of one stretch."""
+    """Returns (first byte written, first byte read, bytes) of a copied stretch."""
     grid = tuple((name, extent) for name, extent in store.loops if extent is not None)
     points = math.prod(extent for _, extent in grid)
     if len(grid) < len(store.loops) or not points:

@@ -116,7 +116,7 @@ class Context(Struct, frozen=True):
         return self.graph.type(self.node.outputs[position])
 
     def quant(self, type_: TensorType) -> Quantization:
-        """The per-tensor quantization of a tensor that must have one."""
+        """Returns the quantization of a tensor that must have one scale and zero point."""
         if type_.quant is None or not type_.quant.per_tensor:
             raise self.refuse(f"a {type_.dtype.value} tensor needs one scale and zero point")
         return type_.quant
@@ -126,8 +126,8 @@ class Context(Struct, frozen=True):
         return self.constant(position).array(self.input(position))
 
     def sums(self, position: int, axis: int, zero: int = 0) -> tuple[Ints, Ints]:
-        """Of a constant input less ``zero``, and of its magnitudes: sums over each slice of
-        ``axis``. The input may be of any size."""
+        """Returns the sums of a constant input minus ``zero``, and of its magnitudes, over each
+        slice of ``axis``. The input may be of any size."""
         return channel_sums(self.constant(position), self.input(position), axis, zero)
 
     @property
@@ -137,13 +137,13 @@ class Context(Struct, frozen=True):
         return None if weights is None else self.graph.tensors[weights].packed_bits
 
     def matrix(self, rows: int, position: int = 1) -> Matrix:
-        """Constant weights, usually input 1, as a matrix of ``rows``; of any size."""
+        """Returns constant weights of any size, usually input 1, as a matrix of ``rows``."""
         type_ = self.input(position)
         columns = type_.elements // rows if rows else 0
         return Matrix(self.constant(position), type_.dtype, rows, columns)
 
     def constant(self, position: int) -> ConstantRef:
-        """A constant input."""
+        """Returns a constant input."""
         tensor = self.graph.required(self.node, position)
         constant = self.graph.constant(tensor)
         if constant is None:
@@ -153,7 +153,7 @@ class Context(Struct, frozen=True):
         return constant
 
     def refuse(self, problem: str, hint: str | None = None) -> CrtExportError:
-        """An error that names the model and this node."""
+        """Returns an error that names the model and this node."""
         return CrtExportError(problem, location=(self.graph.source, str(self.node)), hint=hint)
 
 
@@ -177,14 +177,15 @@ class Lowering:
         self._scratch = 0
 
     def input(self, position: int, name: str, dtype: Scalar | None = None) -> Buffer:
-        """A pointer to the node's input, as elements of ``dtype`` (default: its own)."""
+        """Declares a pointer to the node's input, as elements of ``dtype`` (default: its own)."""
         type_ = self.context.input(position)
         self._args.append(InputTensor(position))
         element, count = _elements(type_, dtype)
         return self.b.buffer(name, element, count)
 
     def variable(self, position: int, name: str, dtype: Scalar | None = None) -> Buffer:
-        """A pointer to the variable that is the node's input, writable if the operator says so."""
+        """Declares a pointer to the variable that is the node's input, writable if the operator
+        writes it."""
         op = self.context.node.op
         writable = isinstance(op, Stateful) and position in op.writes
         self._args.append(InputTensor(position))
@@ -195,10 +196,8 @@ class Lowering:
         self, position: int = 0, name: str = "output", dtype: Scalar | None = None, *,
         noalias: bool = True,
     ) -> Buffer:
-        """A pointer to the node's output, as elements of ``dtype`` (default: its own).
-
-        ``noalias=False`` promises compilers nothing, though nothing of the node may overlap it.
-        """
+        """Declares a pointer to the node's output, as elements of ``dtype`` (default: its own).
+        With ``noalias=False`` compilers aren't promised that it overlaps nothing."""
         type_ = self.context.output(position)
         self._args.append(OutputTensor(position))
         element, count = _elements(type_, dtype)
@@ -207,8 +206,9 @@ class Lowering:
     def derived(
         self, name: str, dtype: Scalar, values: npt.ArrayLike, note: str = "", *, row: int = 0
     ) -> Buffer:
-        """A pointer to a constant array computed here. ``note`` says what it holds, ``row`` how
-        many of its elements belong together (default: the last axis of several)."""
+        """Declares a pointer to a constant array computed while exporting. ``note``: the comment on
+        it in generated C; ``row``: the number of its elements that belong together (default: the
+        last axis of several)."""
         array = np.asarray(values)
         row = row or (array.shape[-1] if array.ndim > 1 else 0)
         return self._stored(name, dtype, ConstantRef.of(array), row=row, note=note)

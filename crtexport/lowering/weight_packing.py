@@ -61,8 +61,8 @@ class Packing(Struct, frozen=True):
 
 
 def by_blocks(weights: Array, channels_per_block: int) -> Array:
-    """Rows x columns as blocks of ``channels_per_block`` rows, in each column by column; the last
-    block has the rows that are left."""
+    """Returns rows x columns as blocks of ``channels_per_block`` rows, each stored column by
+    column; the last block has the remaining rows."""
     whole = len(weights) - len(weights) % channels_per_block
     blocks = weights[:whole].reshape(-1, channels_per_block, weights.shape[1]).swapaxes(1, 2)
     return np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
@@ -118,7 +118,7 @@ class BitFields(Packing, frozen=True):
 
 
 def grouped(weights: Array, count: int) -> Array:
-    """Rows x columns as groups x ``count`` x columns; zeros fill the last group."""
+    """Returns rows x columns as groups x ``count`` x columns, with zeros in the last group."""
     padded = np.zeros((-(-len(weights) // count) * count, weights.shape[1]), weights.dtype)
     padded[: len(weights)] = weights
     return padded.reshape(-1, count, weights.shape[1])
@@ -133,7 +133,7 @@ class Matrix(Struct, frozen=True):
     columns: int
 
     def part(self, rows: range, columns: range) -> Array:
-        """Some of the elements."""
+        """Returns some of the elements."""
         size, line = self.dtype.itemsize, self.columns * self.dtype.itemsize
         shape = len(rows), len(columns)
         if len(columns) == self.columns:
@@ -146,14 +146,14 @@ class Matrix(Struct, frozen=True):
         return found
 
     def blocks(self, block: int) -> Iterator[Array]:
-        """All rows, as many multiples of ``block`` at once as a window holds."""
+        """Yields all rows, in multiples of ``block`` rows that fit a window of memory."""
         some = block * max(1, WINDOW // max(block * self.columns * self.dtype.itemsize, 1))
         for first in range(0, self.rows, some):
             yield self.part(range(first, min(first + some, self.rows)), range(self.columns))
 
     def whole(self, block: int) -> Matrix:
-        """The same, but the last one of several blocks of so many rows begins earlier where it
-        would not be full; the rows before are there twice."""
+        """Returns the matrix with its last block of rows full: where it has several blocks, the
+        last one begins earlier and repeats rows of the one before it."""
         again = -self.rows % block
         if not again or self.rows < block:
             return self
@@ -183,15 +183,15 @@ class Packed(Struct, frozen=True):
     packing: Packing
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
-        """The first ``nbytes`` bytes, in pieces."""
+        """Yields the first ``nbytes`` bytes, in pieces."""
         return self._pieces(0, nbytes)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
         return b"".join(self._pieces(start, start + nbytes))
 
     def _tile(self) -> tuple[int, int]:
-        """Rows and columns that are packed at once."""
+        """Returns the numbers of rows and columns that are packed at once."""
         block, step, weights = self.packing.block, self.packing.step, self.weights
         line = block * weights.dtype.itemsize
         if step and line * weights.columns > WINDOW:
@@ -218,7 +218,7 @@ class Packed(Struct, frozen=True):
 
 
 def packed(weights: Matrix, packing: Packing) -> ConstantRef:
-    """A constant of ``weights`` in the order of ``packing``."""
+    """Returns ``weights`` as a constant in the order of ``packing``."""
     nbytes = packing.nbytes(weights.rows, weights.columns)
     if not nbytes or not weights.columns:
         return ConstantRef(0, data=b"")

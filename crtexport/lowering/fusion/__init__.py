@@ -1,1 +1,1 @@
-"""Kernels that take the results of a layer as it stores them."""
+"""Kernels that compute further operators with the results of a layer, instead of storing these."""

@@ -1,11 +1,9 @@
-"""Nodes that do what a layer and the operator behind it did, as one kernel.
+"""Kernels of fused nodes, which compute a layer and the operator that reads its results.
 
-The kernel is that of the layer, whatever schedule made it, but each result that it would
-store is passed to the other operator. So either operator keeps the one meaning that it has, and no
-schedule knows of the other one.
-
-A sum, difference or product of two tensors is computed with the result, and stored instead of it;
-of maxima and means of windows see :mod:`crtexport.lowering.fusion.pooling_hooks`.
+The kernel is that of the layer, from any schedule, but each result that it would store is passed to
+the second operator. So each operator has a single definition, and no schedule knows of fusion. An
+elementwise operator of two tensors is computed with the result and stored in its place; for maxima
+and means of windows see :mod:`crtexport.lowering.fusion.pooling_hooks`.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from crtexport.lowering.registry import (
 
 
 def layer_of(context: Context) -> Context:
-    """Returns what a lowering may know of the first part of a fused node."""
+    """Returns the context of the first part of a fused node."""
     return Context(context.graph, context.node.parts[0])
 
 
@@ -45,7 +43,7 @@ def parts_that_fit(context: Context) -> str | None:
 
 @lowers(Fused, parts_that_fit)
 def fused(context: Context) -> Lowered:
-    """The first part's results, each passed to the second part."""
+    """The results of the first part, each passed to the second part."""
     found = fuse(context, lower(layer_of(context)))
     if found is None:
         raise context.refuse("its first part's results can't be passed to its second part")
@@ -53,8 +51,9 @@ def fused(context: Context) -> Lowered:
 
 
 def fuse(context: Context, layer: Lowered, vectors: VectorOps | None = None) -> Lowered | None:
-    """The kernel of a fused node whose first part has the kernel ``layer``; None where its results
-    can't be passed on. ``vectors``: what a machine computes with them."""
+    """Returns the kernel of a fused node whose first part has the kernel ``layer``; None where its
+    results can't be passed on. ``vectors``: the operations on vectors of results, where these are
+    vectors."""
     first, _ = context.node.parts
     outputs = [
         buffer for buffer, arg in zip(layer.kernel.buffers, layer.args, strict=True)

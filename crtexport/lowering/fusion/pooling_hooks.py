@@ -1,9 +1,10 @@
-"""Pooling fused into a layer: results are folded by windows that don't overlap.
+"""Pooling fused into a layer: results are folded over windows that don't overlap.
 
-A maximum is the largest of the results so far, and begins with the lowest number: a result that a
-schedule stores twice does no harm. A mean is made of a running sum, which takes each result once:
-one sum for each channel and each window of a row of windows. Those of the only row become means at
-the end, others as soon as their window's last result is there; then they are 0 for the next row.
+A maximum is updated with each result, starting from the lowest number, so results that a schedule
+stores twice do no harm. A mean has a running sum for each channel and each window of a row of
+windows, to which each result is added once. If there is only one row of windows, the sums become
+means at the end; else each one does when its window is complete, and is then reset to 0 for the
+next row.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ PoolingOp = MaxPool2D | ReduceMax | AveragePool2D | Mean
 
 
 class PoolingAxis(WindowAxis, frozen=True):
-    """Windows along one side of an image that don't overlap."""
+    """Windows that don't overlap, along one side of an image."""
 
     @property
     def filled(self) -> bool:
@@ -66,7 +67,8 @@ class PoolingAxis(WindowAxis, frozen=True):
         return self.positions == 1 and not self.rest
 
     def cell(self, pixel: Expr) -> Expr:
-        """Returns the window that a pixel belongs to; behind the last one for pixels of none."""
+        """Returns the number of the window that a pixel belongs to; for pixels of no window a
+        number behind the last one."""
         if self.one:
             return const(0)
         if self.window == 1:
@@ -74,12 +76,12 @@ class PoolingAxis(WindowAxis, frozen=True):
         return div(add(pixel, const(self.pad_before)), const(self.window))
 
     def behind(self, cell: Expr) -> Expr:
-        """Returns the pixel behind a window's last one."""
+        """Returns the pixel behind a window's last pixel."""
         end = add(mul(cell, const(self.window)), const(self.window - self.pad_before))
         return end if self.end <= self.size else min_(end, const(self.size))
 
     def pixels(self, cell: Expr) -> Expr:
-        """Returns how many pixels a window has."""
+        """Returns the number of pixels in a window."""
         if self.inside:
             return const(self.window)
         first = sub(mul(cell, const(self.window)), const(self.pad_before))
@@ -87,8 +89,8 @@ class PoolingAxis(WindowAxis, frozen=True):
 
 
 def pooling_axes(graph: Graph, node: Node) -> tuple[PoolingAxis, PoolingAxis] | None:
-    """Height and width of the image that an operator folds, with its windows; None if it does
-    something else, or windows overlap or leave gaps."""
+    """Returns height and width of the image that an operator pools, with its windows; None for
+    other operators, and for windows that overlap or leave gaps."""
     x, y = (graph.type(t).shape for t in (graph.required(node, 0), node.outputs[0]))
     if len(x) != 4 or x[0] != 1 or 0 in (*x, *y):
         return None
@@ -116,7 +118,7 @@ def pooling_axes(graph: Graph, node: Node) -> tuple[PoolingAxis, PoolingAxis] | 
 
 
 class PoolingHook(StoreHook):
-    """Finds the window that a result belongs to."""
+    """Finds the window of each result."""
 
     def __init__(
         self, context: Context, layer: Lowered, output: Buffer, vectors: VectorOps | None
@@ -131,7 +133,8 @@ class PoolingHook(StoreHook):
         self.target = replace(output, size=self.y.elements)
 
     def pixel(self, stmt: Store | StoreVector) -> tuple[tuple[Expr, Expr], Expr]:
-        """Row, column and channel of a result; those of the only window are all 0."""
+        """Returns row, column and channel of a result; row and column are 0 where there is a single
+        window."""
         neighbours = stmt.count - 1 if isinstance(stmt, StoreVector) else 0
         found = self.known.divided(stmt.index, self.channels)
         if found is None or not self.known.inside(found[1], self.channels - neighbours):
@@ -154,7 +157,8 @@ class PoolingHook(StoreHook):
         return lines, channel
 
     def cell(self, lines: tuple[Expr, Expr]) -> tuple[tuple[Expr, Expr], Expr | None]:
-        """Row and column of the window that a pixel belongs to, and when it belongs to any."""
+        """Returns row and column of the window that a pixel belongs to, and the condition that it
+        belongs to one."""
         sides = self.rows, self.columns
         first, second = (
             self.b.let(name, side.cell(at))
@@ -168,7 +172,7 @@ class PoolingHook(StoreHook):
 
 
 class MaxPoolHook(PoolingHook):
-    """The largest result of each window."""
+    """Keeps the largest result of each window."""
 
     def __init__(
         self, context: Context, layer: Lowered, output: Buffer, vectors: VectorOps | None,
@@ -178,7 +182,8 @@ class MaxPoolHook(PoolingHook):
         self.activation = op.activation if isinstance(op, MaxPool2D) else Activation.NONE
 
     def begin(self) -> None:
-        """All maxima begin with the lowest number, that of integers which the activation lets."""
+        """Emits the initial maxima: the lowest number, for integers the lowest that the activation
+        allows."""
         first = lowest(self.y.dtype)
         if self.y.dtype.is_integer:
             first = i32(activation_range(self.activation, self.y)[0])
@@ -186,7 +191,8 @@ class MaxPoolHook(PoolingHook):
             self.b.store(self.target, cell, cast(first, self.target.dtype))
 
     def _clamps(self) -> bool:
-        """Returns whether results must be clamped that began with the lowest number."""
+        """Returns whether maxima must be clamped at the end, because they started from the lowest
+        number."""
         if not self.y.dtype.is_integer:
             return self.activation is not Activation.NONE
         return activation_range(self.activation, self.y)[1] < self.y.dtype.limits[1]
@@ -212,11 +218,11 @@ class MaxPoolHook(PoolingHook):
             b.store_vector(self.target, place, compute(largest, result), stmt.count)
 
     def end(self) -> None:
-        """Nothing."""
+        """Emits nothing."""
 
 
 class MeanPoolHook(PoolingHook):
-    """The mean of each window's results."""
+    """Computes the mean of each window's results."""
 
     def __init__(
         self, context: Context, layer: Lowered, output: Buffer, vectors: VectorOps | None,
@@ -242,7 +248,7 @@ class MeanPoolHook(PoolingHook):
         self.mean = self._means(op)
 
     def _summed(self, dtype: DType) -> Scalar:
-        """Returns what sums are kept in: as few bytes as they fit in, and vectors are loaded
+        """Returns the type of the sums: the smallest that they fit and that vectors can be loaded
         from."""
         if dtype is DType.FLOAT32:
             return Scalar.F32
@@ -256,7 +262,7 @@ class MeanPoolHook(PoolingHook):
         return Scalar.I16 if short else Scalar.I32
 
     def _means(self, op: AveragePool2D | Mean) -> Callable[[Expr, Expr, tuple[Expr, Expr]], None]:
-        """Returns what stores, at an index of the output, the mean made of the sum of a window."""
+        """Returns a function that stores the mean of a window's sum at an index of the output."""
         if isinstance(op, Mean):
             finished = mean_of(self.lowering)
             return lambda place, total, _: self.b.store(self.target, place, finished(total))
@@ -269,7 +275,7 @@ class MeanPoolHook(PoolingHook):
         return store
 
     def begin(self) -> None:
-        """All sums begin with 0."""
+        """Emits the initial sums, 0."""
         with self.b.loop("sum", self.sums.size) as place:
             self._keep(place, const(0, self._work))
 
@@ -296,7 +302,7 @@ class MeanPoolHook(PoolingHook):
                     self._keep(at, const(0, self._work))
 
     def _add(self, stmt: Store | StoreVector, place: Expr) -> None:
-        """Adds results to their sums."""
+        """Emits the addition of results to their sums."""
         b, type_ = self.b, stmt.value.type
         if isinstance(stmt, Store):
             result = cast(b.let("result", stmt.value), self._work)
@@ -311,7 +317,7 @@ class MeanPoolHook(PoolingHook):
         )
 
     def end(self) -> None:
-        """Means of the only row of windows."""
+        """Emits the means of the only row of windows."""
         if not self.at_end:
             return
         b = self.b

@@ -1,7 +1,6 @@
-"""Store hooks: a fused node's second operator replaces the stores of its first.
+"""Store hooks: the second operator of a fused node replaces the stores of the first.
 
-The statements instead of a store are emitted by a :class:`StoreHook`, one for each kind of
-operator.
+A :class:`StoreHook`, one for each kind of operator, emits the statements in place of a store.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ from crtexport.lowering.registry import (
 
 
 class VectorOps(Protocol):
-    """Arithmetic on whole vectors that a target offers to fused operators; None where it
-    doesn't."""
+    """Arithmetic on vectors that a target offers to fused operators. Methods return None for what
+    it doesn't offer."""
 
     def elements(
         self, lowering: Lowering, op: Add | Sub | Mul, type_: Scalar
     ) -> Compute | None:
-        """Sums, differences and products of lanes of a type."""
+        """Returns the sum, difference or product of vectors of a type."""
 
     def largest(self, type_: Scalar) -> Compute | None:
-        """The larger ones of lanes of a type."""
+        """Returns the elementwise maximum of vectors of a type."""
 
     def total(self, type_: Scalar) -> Compute | None:
-        """The sums of lanes of a type, which don't overflow."""
+        """Returns the sum of vectors of a type, which doesn't overflow."""
 
 
 class FusionNotPossibleError(Exception):
-    """A result can't be passed on: nothing computes with its type, or its place isn't known."""
+    """A result can't be passed on: nothing computes with its type, or its index isn't known."""
 
 
 class StoreHook(abc.ABC):
@@ -67,20 +66,20 @@ class StoreHook(abc.ABC):
 
     @property
     def second(self) -> Node:
-        """The node that takes the results."""
+        """The node of the second operator."""
         return self.context.node.parts[1]
 
     @abc.abstractmethod
     def begin(self) -> None:
-        """Emits what comes before the layer."""
+        """Emits the statements before the layer."""
 
     @abc.abstractmethod
     def store(self, stmt: kir.Store | kir.StoreVector) -> None:
-        """Emits what is done instead of a store of results."""
+        """Emits the statements in place of a store of results."""
 
     @abc.abstractmethod
     def end(self) -> None:
-        """Emits what comes behind the layer."""
+        """Emits the statements behind the layer."""
 
     def lowered(self) -> Lowered:
         kernel, b = self.layer.kernel, self.b
@@ -102,7 +101,7 @@ class StoreHook(abc.ABC):
         )
 
     def _moved(self, arg: KernelArg) -> KernelArg:
-        """Returns what an argument of the second part is for both parts."""
+        """Returns an argument of the second part as an argument of the fused node."""
         match arg:
             case InputTensor():
                 return InputTensor(len(self.context.node.parts[0].inputs))
@@ -135,7 +134,7 @@ class StoreHook(abc.ABC):
 
 
 class ElementwiseHook(StoreHook):
-    """An elementwise operator on a result and the element in its place of another tensor."""
+    """An elementwise operator of a result and the element of another tensor at the same index."""
 
     def __init__(
         self, context: Context, layer: Lowered, output: Buffer, vectors: VectorOps | None,
@@ -148,10 +147,10 @@ class ElementwiseHook(StoreHook):
         self.compute = arithmetic(self.lowering, op)
 
     def begin(self) -> None:
-        """Nothing."""
+        """Emits nothing."""
 
     def end(self) -> None:
-        """Nothing."""
+        """Emits nothing."""
 
     def store(self, stmt: kir.Store | kir.StoreVector) -> None:
         b, type_ = self.b, stmt.value.type

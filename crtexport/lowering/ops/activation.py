@@ -65,7 +65,8 @@ def logistic(context: Context) -> Lowered:
 def _curve(
     context: Context, real: lut8.Real, fixed: Callable[[int, int], int], places: int
 ) -> lut8.Table:
-    """A table from float32, or int8 of TensorFlow Lite Micro's from fixed point."""
+    """Returns the table of a function, computed in float32, or for TensorFlow Lite Micro's int8 in
+    fixed point."""
     source, target = context.input(0), context.output()
     if context.numerics is Numerics.TFLM and source.dtype is DType.INT8:
         return lut8.fixed_point(source, target, fixed, places)
@@ -122,7 +123,7 @@ def relu6(context: Context) -> Lowered:
 
 
 def _clamped_as_stored(context: Context) -> Lowered:
-    """TensorFlow Lite Micro's RELU6: the stored numbers are clamped on the input's scale."""
+    """Emits TensorFlow Lite Micro's RELU6: the stored numbers are clamped on the input's scale."""
     bounds = activation_range(ops.Activation.RELU6, context.input(0))
     dtype = SCALAR_OF[context.input(0).dtype]
     return element_map(

@@ -54,7 +54,7 @@ def arg_min(context: Context) -> Lowered:
 
 
 def _around(context: Context, axis: int) -> tuple[int, int, int]:
-    """The input's shape as (before the axis, the axis, after it)."""
+    """Returns the input's shape as (axes before ``axis``, ``axis``, axes behind it)."""
     shape = context.input(0).shape
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 

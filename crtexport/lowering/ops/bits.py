@@ -70,7 +70,8 @@ def bitwise_xor(context: Context) -> Lowered:
 
 
 def _shift(context: Context, name: str, *, left: bool) -> Lowered:
-    """By a number from 0 on; by the width of the type and more, all bits are gone."""
+    """Emits a shift by a non-negative number; a shift by the width of the type or more leaves no
+    bits."""
 
     def prepare(lowering: Lowering) -> Compute:
         b, dtype = lowering.b, lowering.context.input(0).dtype

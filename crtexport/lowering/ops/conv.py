@@ -56,13 +56,13 @@ def window_taps(
 
 
 def _tap_position(axis: WindowAxis, at: Expr, tap: Expr) -> Expr:
-    """The coordinate of a tap (index), which may lie in the padding."""
+    """Returns the coordinate of a tap (index), which may lie in the padding."""
     start = sub(mul(at, const(axis.stride)), const(axis.pad_before))
     return add(start, mul(tap, const(axis.dilation)))
 
 
 def _in_image(axis: WindowAxis, position: Expr) -> Expr | None:
-    """The condition that a coordinate is in the image; None where there is no padding."""
+    """Returns the condition that a coordinate lies in the image; None where there is no padding."""
     if not axis.padded:
         return None
     return and_(ge(position, const(0)), lt(position, const(axis.size)))

@@ -123,11 +123,11 @@ class _Detection:
                 self.b.store(buffer, i, f32(0.0))
 
     def score(self, row: Expr, class_: Expr) -> Expr:
-        """Of a class, counted without the background."""
+        """Returns the score of a class; classes are counted without the background."""
         return self.input_scores.at(row, add(const(self.first_class), class_))
 
     def decoded(self, row: Expr) -> Box:
-        """A box from its encoding and its anchor."""
+        """Returns a box, decoded from its encoding and its anchor."""
         b = self.b
         code = [self.encoded.at(row, const(i)) for i in range(4)]
         anchor = [b.let("anchor", self.anchors.at(row, const(i))) for i in range(4)]
@@ -177,7 +177,7 @@ class _Detection:
         return found
 
     def _store_ranked(self, row: Expr, slot: Expr, ranks: int, best: _Best) -> None:
-        """A box as often as it has classes to tell, with its best classes in their order."""
+        """Stores a box once for each of its best classes, in their order."""
         b = self.b
         value, class_ = b.local("above", f32(_ABOVE_ALL)), b.local("class", i32(-1))
         with b.loop("k", ranks) as k:
@@ -232,7 +232,7 @@ class _Detection:
         return size
 
     def _insert(self, best: _Best, class_: Expr, size: Var) -> None:
-        """Into the list, which is sorted, behind its equals; what is last falls off a full one."""
+        """Inserts into the sorted list, behind equal scores; a full list loses its last entry."""
         b, most = self.b, self.op.max_detections
         before = b.local("before", i32(0))
         with b.loop("k", most) as k:

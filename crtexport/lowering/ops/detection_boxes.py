@@ -42,7 +42,7 @@ class Box(Struct, frozen=True):
 
     @staticmethod
     def load(b: KernelBuilder, buffer: Buffer, at: Expr) -> Box:
-        """The box number ``at`` of a buffer."""
+        """Returns box ``at`` of a buffer."""
         first = mul(at, const(4))
         names = ("ymin", "xmin", "ymax", "xmax")
         return Box(*(
@@ -50,7 +50,7 @@ class Box(Struct, frozen=True):
         ))
 
     def store(self, b: KernelBuilder, buffer: Buffer, at: Expr) -> None:
-        """Becomes the box number ``at`` of a buffer."""
+        """Stores it as box ``at`` of a buffer."""
         for i, side in enumerate(self.sides):
             b.store(buffer, add(mul(at, const(4)), const(i)), side)
 

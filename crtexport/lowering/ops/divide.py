@@ -47,7 +47,7 @@ _STEPS = 12
 
 
 def _whole_quotient(b: KernelBuilder, a: Expr, c: Expr) -> tuple[Expr, Expr]:
-    """a / c truncated, and the remainder; by 0 and by -1 without a trap."""
+    """Returns a / c truncated, and the remainder, without a trap for divisors 0 and -1."""
     one, zero = const(1, a.type), const(0, a.type)
     by_zero = eq(c, zero)
     by_minus_one = eq(c, const(-1, a.type))

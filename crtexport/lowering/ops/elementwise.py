@@ -77,7 +77,8 @@ def broadcast_loops(
 
 
 def binary(context: Context, name: str, prepare: Callable[[Lowering], Compute]) -> Lowered:
-    """output = compute(input1, input2) for each pair of elements; ``prepare`` gives ``compute``."""
+    """Returns the kernel of output = compute(input1, input2) for each pair of elements; ``prepare``
+    returns ``compute``."""
     lowering = Lowering(name, context)
     b = lowering.b
     first, second = lowering.input(0, "input1"), lowering.input(1, "input2")
@@ -102,7 +103,7 @@ def work_type(dtype: DType) -> Scalar:
 def directly(
     function: Callable[[Expr, Expr], Expr], activation: ops.Activation = ops.Activation.NONE
 ) -> Callable[[Lowering], Compute]:
-    """A function of the stored numbers themselves, with a fused clamp."""
+    """Returns a function of the stored numbers, with a fused clamp."""
 
     def prepare(lowering: Lowering) -> Compute:
         context = lowering.context
@@ -125,7 +126,7 @@ _FUNCTIONS: dict[type[ops.Op], tuple[Function, Function]] = {
 
 
 def arithmetic(lowering: Lowering, op: ops.Add | ops.Sub | ops.Mul) -> Compute:
-    """Sums, differences and products; those of whole numbers wrap."""
+    """Returns the function of a sum, difference or product; those of integers wrap."""
     quantized = lowering.context.input(0).dtype in SCALED
     real = lowering.context.input(0).dtype is DType.FLOAT32
     plain, wrapping = _FUNCTIONS[type(op)]

@@ -27,7 +27,7 @@ def gather_types(context: Context) -> str | None:
 
 
 def clamped_index(lowering: Lowering, value: Expr, size: int) -> Expr:
-    """An index as given, clamped into an axis of ``size``."""
+    """Returns an index clamped into an axis of ``size``."""
     wide = value if value.type in (Scalar.I32, Scalar.I64) else cast(value, Scalar.I32)
     name = lowering.b.let("given", wide)
     return lowering.b.let("index", cast(clamp(name, 0, size - 1), Scalar.INDEX))

@@ -16,7 +16,7 @@ _HIGH = (1 << 15) - 1
 
 
 def _truncated_high_mul(product: int) -> int:
-    """The doubled product's upper half, toward zero, saturated."""
+    """Emits the upper half of the doubled product, truncated toward zero and saturated."""
     quotient = abs(product) >> 15
     return min(quotient if product >= 0 else -quotient, _HIGH)
 
@@ -35,7 +35,7 @@ def _divide_by_pot(value: int, exponent: int) -> int:
 
 
 def _multiplier(real: np.floating[Any]) -> tuple[int, int]:
-    """(16-bit mantissa, exponent)."""
+    """Returns (16-bit mantissa, exponent)."""
     mantissa, exponent = quantize_multiplier(float(real))
     if mantissa >= INT32_MAX - (1 << 15):
         return _HIGH, exponent

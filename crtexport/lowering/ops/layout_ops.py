@@ -27,7 +27,7 @@ def reshape(context: Context) -> Lowered:
 
 
 def _copied(context: Context, name: str, axes: Sequence[CopyAxis], start: int = 0) -> Lowered:
-    """A kernel of one input and one output that is loops over ``axes``."""
+    """Returns a kernel that copies its input to its output in loops over ``axes``."""
     lowering = Lowering(name, context)
     source, output = lowering.input(0, "input"), lowering.output()
     move(lowering.b, source, output, axes, start)
@@ -105,8 +105,9 @@ def depth_to_space(context: Context) -> Lowered:
 
 
 def _blocks(deep: Sequence[int], fine: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Extent, step in the image of few pixels and step in that of many, of: batches, rows, rows
-    in a block, columns, columns in a block, channels of the image of many pixels."""
+    """Returns the loops of a copy between pixels and blocks of pixels: for batches, rows, rows in a
+    block, columns, columns in a block and channels, the extent, the stride in the smaller image and
+    the stride in the larger one."""
     block = fine[1] // deep[1] if deep[1] else 1
     far, near = strides(deep), strides(fine)
     channels = fine[3]

@@ -132,11 +132,12 @@ class _LstmLoops(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Biases and multipliers."""
+        """Declares biases and multipliers."""
 
     @abstractmethod
     def gate(self, gate: int, row: tuple[Expr, Expr], unit: Expr) -> Expr:
-        """A gate before its activation; ``row``: where the step's input and state begin."""
+        """Returns a gate before its activation; ``row``: the index at which the step's input and
+        state begin."""
 
     @abstractmethod
     def cell(self, gates: list[Expr], place: Expr) -> Expr:
@@ -171,7 +172,7 @@ class _LstmLoops(ABC):
     def dot(
         self, start: Expr, weights: Buffer, unit: Expr, source: Buffer, at: Expr
     ) -> Expr:
-        """``start`` plus the products of a row of weights and a vector."""
+        """Returns ``start`` plus the dot product of a row of weights and a vector."""
         b = self.b
         size = self.depth if source is self.x else self.units
         total = b.local("dot", start)
@@ -223,7 +224,7 @@ class _Integer(_LstmLoops):
         self.prepare_products()
 
     def prepare_products(self) -> None:
-        """The scaling of products of gates."""
+        """Declares the scaling of products of gates."""
         hidden = np.float32(2.0**-15 / float(np.float32(self.op.hidden_scale)) * 2.0**-15)
         self.hidden = self.rescaled(float(hidden))
 
@@ -235,8 +236,8 @@ class _Integer(_LstmLoops):
         self, position: int, bias: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
         data: int, zero: int,
     ) -> tuple[Buffer, Requantizer | WideRequantizer]:
-        """Bias with the zero point folded in, and the multiplier to gates (12 fractional bits);
-        ``data``: the position of what the weights multiply."""
+        """Returns the bias with the zero point folded in, and the multiplier to gates (12
+        fractional bits); ``data`` is the position of the input that the weights multiply."""
         totals, magnitudes = self.context.sums(position, 0)
         folded = bias - zero * totals
         reach = -self.context.input(0).dtype.limits[0]

@@ -85,8 +85,9 @@ class _Suppression:
     def _best(
         self, batch: Expr, class_: Expr, last: tuple[Expr, Expr], found: tuple[Expr, Expr]
     ) -> tuple[Expr, Expr]:
-        """Score and number of the best box behind the ``last`` one that none of those ``found``,
-        first and end of the class's rows, suppresses; the number is -1 where there is none."""
+        """Returns score and number of the best box behind the ``last`` one that isn't suppressed by
+        one of those ``found`` (first row and end of the class's rows); the number is -1 where there
+        is none."""
         b, (last_score, last_row), (start, end) = self.b, last, found
         best_score, best_row = b.local("best_score", f32(0.0)), b.local("best_row", i32(-1))
         with b.loop("n", self.sizes[2]) as n:
@@ -109,7 +110,7 @@ class _Suppression:
         return best_score, best_row
 
     def _found(self, batch: Expr, place: Expr) -> Box:
-        """The box of a row of the output."""
+        """Returns the box of a row of the output."""
         row = cast(clamp(place, 0, self.rows - 1), Scalar.INDEX)
         number = load(self.chosen, flat_index([row, const(2)], (self.rows, 3)))
         inside = cast(clamp(number, 0, self.sizes[2] - 1), Scalar.INDEX)

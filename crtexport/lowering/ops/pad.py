@@ -184,7 +184,7 @@ class _PadBlocks:
         self, b: KernelBuilder, stack: ExitStack, block: Sequence[int], batches: int,
         shape: Sequence[int],
     ) -> None:
-        """``shape``: the axes after the batch of the tensor that is gone through."""
+        """``shape``: the axes behind the batch of the tensor that the loops run over."""
         spatial = len(block)
         rest = math.prod(shape[spatial:])
         sizes = (*block, batches, *shape[:spatial], rest)

@@ -52,7 +52,7 @@ def f64(value: float) -> Expr:
 
 
 def _logarithm(b: KernelBuilder, x: Expr) -> Expr:
-    """f64: of a positive, finite f32."""
+    """Emits f64: the logarithm of a positive, finite f32."""
     small = lt(x, f32(2.0**-126))
     raised = b.let("raised", select(small, mul(x, f32(2.0**24)), x))
     encoding = b.let("encoding", bits(raised))
@@ -70,7 +70,7 @@ def _logarithm(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def _exponential(b: KernelBuilder, t: Expr) -> Expr:
-    """f32: e**t, up to infinity and down to 0."""
+    """Emits f32: e**t, infinity where it overflows, 0 where it underflows."""
     inside = b.let("inside", min_(f64(90.0), max_(f64(-105.0), t)))
     octaves = b.let("octaves", mul(inside, f64(1 / math.log(2))))
     half = b.let("half", select(lt(octaves, f64(0.0)), f64(-0.5), f64(0.5)))

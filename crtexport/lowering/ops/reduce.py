@@ -86,7 +86,7 @@ class Walk(Struct, frozen=True):
 
     @staticmethod
     def over(shape: tuple[int, ...], axes: tuple[int, ...]) -> Walk:
-        """The loops over ``shape`` that fold ``axes``."""
+        """Returns the loops over ``shape`` that reduce ``axes``."""
         groups: list[tuple[int, bool]] = []
         for axis, extent in enumerate(shape):
             folded = axis in axes
@@ -147,7 +147,7 @@ def working_type(dtype: DType) -> Scalar:
 
 
 def plus(dtype: DType, work: Scalar, count: int) -> Combine:
-    """Addition that wraps where ``count`` elements can overflow."""
+    """Returns an addition that wraps where ``count`` elements can overflow."""
     if work.is_float:
         return add
     most = max(abs(limit) for limit in (dtype.limits if dtype.is_integer else (0, 1)))
@@ -159,9 +159,8 @@ def fold(
     context: Context, name: str, initial: Expr, combine: Combine,
     finish: Callable[[Lowering], Callable[[Expr], Expr]] | None = None,
 ) -> Lowered:
-    """A kernel that combines elements, starting from ``initial`` in whose type it computes.
-
-    ``finish`` makes what an output element becomes of its sum; as it is and narrowed by default.
+    """Returns a kernel that combines elements, starting from ``initial``, in whose type it
+    computes. ``finish`` returns the output element for a combined value; by default it is narrowed.
     """
     lowering = Lowering(name, context)
     b, walk, dtype = lowering.b, walk_of(context), context.output().dtype
@@ -211,7 +210,8 @@ def float_steps(
 
 
 def _rescaled(count: int, *, average: bool) -> Callable[[Lowering], Callable[[Expr], Expr]]:
-    """Sums of quantized numbers, centred and brought to the scale of the output."""
+    """Returns the sums of quantized numbers without their zero points, on the scale of the output.
+    """
 
     def finish(lowering: Lowering) -> Callable[[Expr], Expr]:
         context, b = lowering.context, lowering.b
@@ -300,7 +300,7 @@ def reduce_min(context: Context) -> Lowered:
 
 
 def _extreme(dtype: DType, *, lowest: bool) -> Expr:
-    """The least or greatest number of a type, in the type it is computed in."""
+    """Returns the least or the greatest number of a type, in the type in which it is computed."""
     if dtype is DType.FLOAT32:
         return f32(-math.inf if lowest else math.inf)
     limits = dtype.limits if dtype.is_integer else (0, 1)

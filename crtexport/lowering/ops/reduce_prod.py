@@ -58,7 +58,7 @@ def _is_scaled(context: Context) -> bool:
 
 
 def _multiplier(context: Context) -> tuple[int, int]:
-    """The share of scale_in**n / scale_out that each of the n elements gets."""
+    """Returns the factor for each of n elements, the n-th root of scale_in**n / scale_out."""
     before, after = context.quant(context.input(0)), context.quant(context.output())
     root = math.pow(after.scale[0], 1.0 / folded_count(context))
     return quantize_multiplier(before.scale[0] / root)

@@ -55,12 +55,12 @@ class _Axis:
             self.weights = lowering.input(1 + axes + number, "weights")
 
     def index(self, at: Expr) -> Expr:
-        """The place in the input that an entry of the table names."""
+        """Returns the index in the input that an entry of the table holds."""
         given = self.b.let("given", cast(load(self.indices, at), Scalar.I32))
         return self.b.let("from", cast(clamp(given, 0, self.size - 1), Scalar.INDEX))
 
     def tap(self, position: Expr, tap: Expr) -> tuple[Expr, Expr]:
-        """Place and weight of a tap of the output's ``position``."""
+        """Returns index and weight of a tap of the output's ``position``."""
         at = add(mul(position, const(self.taps)), tap)
         if self.weights is None:
             return self.index(at), f32(1.0)
@@ -127,7 +127,7 @@ def _cells(b: KernelBuilder, taps: Mapping[int, Sequence[tuple[Expr, Expr]]]) ->
 def _counted(
     lowering: Lowering, source: Buffer, output: Buffer, axes: Mapping[int, _Axis]
 ) -> None:
-    """The sum over many taps, in loops."""
+    """Returns the sum over many taps, in loops."""
     b, x, y = lowering.b, lowering.context.input(0).shape, lowering.context.output().shape
     with ExitStack() as stack:
         places = [stack.enter_context(b.loop("i", size)) for size in y]

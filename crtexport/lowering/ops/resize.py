@@ -33,7 +33,7 @@ from crtexport.lowering.rules import same_types
 
 
 def _numbers(lowering: Lowering, name: str, values: list[int]) -> Buffer:
-    """A table of rows or columns."""
+    """Declares a table of rows or columns."""
     return lowering.derived(
         name, Scalar.U16, np.array(values, np.uint16),
         "for each row or column of the output: one of the input",
@@ -41,7 +41,7 @@ def _numbers(lowering: Lowering, name: str, values: list[int]) -> Buffer:
 
 
 def _looked_up(b: KernelBuilder, table: Buffer, at: Expr, size: int) -> Expr:
-    """An entry of such a table; the limits show that it lies inside the image."""
+    """Returns an entry of such a table, clamped so that it provably lies inside of the image."""
     return b.let("from", min_(cast(load(table, at), Scalar.INDEX), const(size - 1)))
 
 
@@ -133,7 +133,7 @@ def resize_bilinear(context: Context) -> Lowered:
 
 
 def _finished(b: KernelBuilder, total: Expr, dtype: Scalar) -> Expr:
-    """The sum of four parts as an element of the output."""
+    """Returns the sum of four parts as an element of the output."""
     if dtype is Scalar.F32:
         return total
     if dtype is Scalar.U8:
@@ -160,7 +160,7 @@ class _Line:
         )
 
     def at(self, place: Expr, size: int) -> tuple[Expr, Expr, Expr, Expr]:
-        """The two neighbours and their parts."""
+        """Returns the two neighbours of a row or column, and their weights."""
         b = self.b
         lower = _looked_up(b, self.lower, place, size)
         upper = _looked_up(b, self.upper, place, size)

@@ -78,7 +78,7 @@ class _SampledLine:
             self.table = lowering.derived("folded", Scalar.U16, folded.astype(np.uint16))
 
     def taps(self, place: Expr) -> list[tuple[Expr, Expr]]:
-        """The pixels around a place, and their weights."""
+        """Returns the pixels around a place, and their weights."""
         b = self.b
         x = b.let("place", place)
         if self.period:
@@ -120,13 +120,13 @@ class _SampledLine:
 
 
 def _near(x: Expr) -> Expr:
-    """Keys' kernel up to a distance of 1."""
+    """Returns Keys' cubic convolution kernel at distances up to 1."""
     inner = sub(mul(f32(_CUBIC + 2), x), f32(_CUBIC + 3))
     return add(mul(mul(inner, x), x), f32(1.0))
 
 
 def _far(x: Expr) -> Expr:
-    """Keys' kernel at distances from 1 to 2."""
+    """Returns Keys' cubic convolution kernel at distances from 1 to 2."""
     a = f32(_CUBIC)
     inner = add(mul(sub(mul(a, x), f32(5 * _CUBIC)), x), f32(8 * _CUBIC))
     return sub(mul(inner, x), f32(4 * _CUBIC))

@@ -51,7 +51,7 @@ def shift_of_products(context: Context) -> str | None:
 
 
 def _word(value: int) -> Expr:
-    """An attribute as the 32 bits that the library takes it for."""
+    """Returns an attribute as the 32-bit number that the library reads it as."""
     return const(value & 0xFFFFFFFF, _U32)
 
 

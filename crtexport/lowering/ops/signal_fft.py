@@ -53,7 +53,7 @@ class _Numbers:
         self.one = (1 << self.places) - 1
 
     def fraction(self, value: float) -> Expr:
-        """A constant."""
+        """Returns a constant."""
         return f32(float(np.float32(value))) if self.real else i32(self.rounded(value))
 
     def rounded(self, value: float) -> int:
@@ -72,18 +72,18 @@ class _Numbers:
         return mul(a, f32(0.5)) if self.real else shr(a, i32(1))
 
     def kept(self, a: Expr) -> Expr:
-        """A number as an element holds it: whole ones wrap."""
+        """Returns a number in the type of the elements; integers wrap."""
         return a if self.real else cast(cast(a, self.stored), Scalar.I32)
 
     def divided(self, a: Expr, by: int) -> Expr:
-        """A number divided by a small one; floats are left as they are."""
+        """Returns a number divided by a small one; floats are returned unchanged."""
         return a if self.real else self.product(a, i32(self.one // by))
 
     def product(self, a: Expr, c: Expr) -> Expr:
         return mul(a, c) if self.real else self._rounded(self._product(a, c))
 
     def turned(self, a: Complex, by: Complex) -> Complex:
-        """The product of complex numbers."""
+        """Returns the product of complex numbers."""
         if self.real:
             return (
                 self.let(sub(mul(a[0], by[0]), mul(a[1], by[1]))),
@@ -106,7 +106,7 @@ class _Numbers:
         return self.b.let("x", value)
 
     def each(self, function: Callable[..., Expr], *values: Complex) -> Complex:
-        """A function of real parts and of imaginary parts, named."""
+        """Returns a function of the real and of the imaginary parts, named."""
         real, imaginary = zip(*values, strict=True)
         return self.let(function(*real)), self.let(function(*imaginary))
 
@@ -133,7 +133,7 @@ class _Transform:
         return lowering.derived(name, n.stored, table, "cos and sin")
 
     def load(self, buffer: Buffer, base: Expr, at: Expr) -> Complex:
-        """The complex number ``at`` of a row."""
+        """Returns complex number ``at`` of a row."""
         first = self.b.let("at", add(base, mul(at, const(2))))
         values = (load(buffer, first), load(buffer, add(first, const(1))))
         return self.n.let(cast(values[0], self.n.work)), self.n.let(cast(values[1], self.n.work))
@@ -159,7 +159,7 @@ class _Transform:
             yield place, given
 
     def run(self, buffer: Buffer, base: Expr) -> None:
-        """Transforms the numbers of a row, which are in :meth:`order`."""
+        """Emits the transform of the numbers of a row, which are in :meth:`order`."""
         stride = self.count
         for radix, rest in reversed(self.stages):
             stride //= radix
@@ -207,7 +207,7 @@ class _Transform:
         return [n.each(n.plus, even, odd), first, n.each(n.minus, even, odd), last]
 
     def _around(self, a: Complex, c: Complex, *, flipped: bool) -> tuple[Complex, Complex]:
-        """a + ic and a - ic, or the other way round."""
+        """Returns a + ic and a - ic, or the other way round."""
         n = self.n
         up = n.let(n.minus(a[0], c[1])), n.let(n.plus(a[1], c[0]))
         down = n.let(n.plus(a[0], c[1])), n.let(n.minus(a[1], c[0]))

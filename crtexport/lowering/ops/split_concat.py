@@ -58,7 +58,7 @@ def pack(context: Context) -> Lowered:
 
 
 def _joined(context: Context, name: str, axis: int) -> Lowered:
-    """Chunks of each input in turn, as often as there are positions in front of ``axis``."""
+    """Emits chunks of each input, one after the other, for each index in front of ``axis``."""
     lowering = Lowering(name, context)
     output = context.output()
     types = [context.input(i) for i in range(len(context.node.inputs))]
@@ -127,7 +127,7 @@ def unpack(context: Context) -> Lowered:
 
 
 def _parted(context: Context, name: str, axis: int, sizes: Sequence[int]) -> Lowered:
-    """Chunks for each output in turn."""
+    """Emits chunks for each output, one after the other."""
     lowering = Lowering(name, context)
     shape = context.input(0).shape
     source = lowering.input(0, "input")

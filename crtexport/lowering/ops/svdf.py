@@ -181,7 +181,8 @@ class _Svdf:
         return sub(xor(value, i32(self.zero)), i32(self.zero)) if self.zero else value
 
     def _remembered(self, n: Expr, f: Expr, newest: Expr) -> Expr:
-        """The sum over the filter's memory, which moves one step on; its last place stays 0."""
+        """Returns the sum over the filter's memory, which is shifted by one step; its last place
+        stays 0."""
         b, memory, last = self.b, self.memory, self.memory - 1
         row = b.let("row", mul(f, const(memory)))
         start = b.let("start", mul(add(mul(n, const(self.filters)), f), const(memory)))

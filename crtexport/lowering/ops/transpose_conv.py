@@ -44,7 +44,8 @@ class _TransposedAxis(Struct, frozen=True):
     crop: int
 
     def phase(self, b: KernelBuilder, out: Expr) -> tuple[Expr, Expr]:
-        """The newest input cell that may reach ``out``, and the tap by which it does."""
+        """Returns the last input cell that may contribute to ``out``, and the tap by which it does.
+        """
         at = b.let(f"at_{self.name}", add(out, const(self.crop)))
         newest = div(at, const(self.stride)) if self.stride > 1 else at
         first = sub(at, mul(newest, const(self.stride))) if self.stride > 1 else const(0)
@@ -54,7 +55,7 @@ class _TransposedAxis(Struct, frozen=True):
     def cells(
         self, b: KernelBuilder, phase: tuple[Expr, Expr]
     ) -> Iterator[tuple[Expr, Expr]]:
-        """A loop over the (tap, input cell) pairs that meet at an output cell."""
+        """Loops over the pairs (tap, input cell) that contribute to an output cell."""
         newest, first = phase
         with b.loop(f"step_{self.name}", -(-self.taps // self.stride)) as step:
             tap = b.let(f"k{self.name}", add(first, mul(step, const(self.stride))))

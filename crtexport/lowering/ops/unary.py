@@ -42,7 +42,7 @@ FLOAT = same_types(DType.FLOAT32)
 
 
 def _negated(value: Expr) -> Expr:
-    """-x; the smallest integer stays what it is."""
+    """Returns -x; the smallest integer is its own negative."""
     if value.type.is_float:
         return mul(value, f32(-1.0))
     if value.type.itemsize < Scalar.I32.itemsize:

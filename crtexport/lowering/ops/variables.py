@@ -22,8 +22,8 @@ _NUMPY_WORDS = {1: "<u1", 2: "<u2", 4: "<u4"}
 
 
 def initial_words(graph: Graph, tensor: int) -> npt.NDArray[np.generic] | None:
-    """The initial value of a variable as unsigned words of its element size, at most 32 bits;
-    None when all of them are 0."""
+    """Returns the initial value of a variable as unsigned words of its element size, at most 32
+    bits; None when all of them are 0."""
     variable, type_ = graph.tensors[tensor].variable, graph.type(tensor)
     if variable is None or variable.initial is None:
         return None
