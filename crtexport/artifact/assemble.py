@@ -146,8 +146,8 @@ def _registry(module: str, plan: Plan, graph: Graph) -> tuple[RegistryEntry, ...
 
 
 def _externals(graph: Graph) -> tuple[tuple[ExternalFunction, ...], tuple[Device, ...]]:
-    """The functions of others that nodes call, and the devices that they run on, in the order of
-    the graph's modules."""
+    """Returns the external functions that nodes call, and the devices that they run on, in the
+    order of the graph's modules."""
     functions = functions_of(graph)
     arities = {
         node.op.function: (len(node.inputs), len(node.outputs))
@@ -176,7 +176,7 @@ def _externals(graph: Graph) -> tuple[tuple[ExternalFunction, ...], tuple[Device
 def _images(
     graph: Graph, prefix: str, devices: tuple[Device, ...]
 ) -> tuple[DeviceImage, ...]:
-    """The programs of ``devices``; what is stored alike is there once."""
+    """Returns the device programs of ``devices``; equal stored bytes are shared."""
     programs = programs_of(graph)
     if not programs:
         return ()

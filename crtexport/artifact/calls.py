@@ -164,7 +164,7 @@ class Calls:
 
     @property
     def constants(self) -> tuple[Constant, ...]:
-        """Those that the statements use, in the order of their first use."""
+        """Returns the constants that the statements use, in the order of their first use."""
         return tuple(self._stock.constants[symbol] for symbol in self._constants)
 
     def statements(self, scope: Scope) -> tuple[Unnamed, ...]:
@@ -296,7 +296,7 @@ class Calls:
                             line)
 
     def _const_vars(self, symbol: str, line: str) -> list[Arg]:
-        """The constants that a function of others is given."""
+        """Returns the constants that are passed to an external function."""
         found: list[Arg] = []
         for variable in self._functions[symbol].const_vars:
             buffer = Buffer(

@@ -71,8 +71,8 @@ def all_constants(artifacts: Sequence[Artifact]) -> tuple[Constant, ...]:
 
 
 def _programs(artifacts: Sequence[Artifact]) -> tuple[Constant, ...]:
-    """The constants that hold programs of devices. Only tables refer to them, by their own
-    addresses, however far they are."""
+    """Returns the constants that hold device programs. Only tables refer to them, by their own
+    addresses, however far away they are."""
     return tuple(c for artifact in artifacts for c in artifact.image_constants)
 
 

@@ -81,7 +81,7 @@ class Exported(Struct, frozen=True):
 
     @property
     def artifact(self) -> Artifact:
-        """That of the one model. Raises CrtExportError where there are several."""
+        """The artifact of the one model. Raises CrtExportError where there are several."""
         return self._only.artifact
 
     @property
@@ -122,7 +122,7 @@ class Exported(Struct, frozen=True):
     @property
     def sizes(self) -> dict[str, int]:
         """Bytes of all models: constants in flash, workspace, inputs and outputs, and the
-        buffers for compressed programs of devices, if there are any."""
+        buffers for compressed device programs, if there are any."""
         return _sizes([model.artifact for model in self.models])
 
 

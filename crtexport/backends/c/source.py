@@ -177,7 +177,7 @@ def _constant_table(artifact: Artifact, table: str) -> str:
 
 
 def _device_sections(artifact: Artifact, linked: bool) -> Iterator[str]:
-    """Programs of devices and their functions."""
+    """Yields the device programs and their functions."""
     if linked and artifact.image_constants:
         yield "\n".join([
             "/* Programs of devices, in an object of their own. */",

@@ -77,8 +77,8 @@ def find_intrinsic(name: str) -> Intrinsic | None:
 
 
 def _vectors(machine: str) -> Iterable[Intrinsic]:
-    """Those of a machine's vectors, whose names begin with it. They are hundreds, of which an
-    export needs one machine's at most."""
+    """Returns the intrinsics of a machine's vectors, whose names begin with it. There are hundreds,
+    of which an export uses few: they are created on first use."""
     if machine not in MACHINES:
         return ()
     module = importlib.import_module(f"crtexport.kir.intrinsics.{machine}")
