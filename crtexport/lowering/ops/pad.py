@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from crtexport.ir.ops import BatchToSpaceNd, MirrorPad, Pad, PadV2, SpaceToBatchNd
-from crtexport.ir.types import TensorType
+from crtexport.ir.types import DType, TensorType
 from crtexport.kir.builder import (
     KernelBuilder,
     add,
@@ -34,7 +34,9 @@ def _zero(type_: TensorType) -> Expr:
     scalar = SCALAR_OF[type_.dtype]
     if scalar.is_float:
         return Const(0.0, scalar)
-    return Const(type_.quant.zero_point[0] if type_.quant else 0, scalar)
+    # Of wider integers the reference takes no notice of a zero point.
+    scaled = type_.quant is not None and type_.dtype in (DType.INT8, DType.UINT8, DType.INT16)
+    return Const(type_.quant.zero_point[0] if scaled and type_.quant else 0, scalar)
 
 
 @lowers(Pad, same_types(*COPYABLE), equal_quantization)
