@@ -96,7 +96,7 @@ class _Coupling:
         return load(self.wins, at)
 
     def _apart(self, row: Expr, t: Expr, j: Expr) -> Expr:
-        """What is off the diagonal of the form, but for its sign; 0 on it."""
+        """Returns a cell of Q off its diagonal, without the sign; 0 on the diagonal."""
         return mul(self._wins(row, t, j), self._wins(row, j, t))
 
     def _products(self, row: Expr) -> Var:
