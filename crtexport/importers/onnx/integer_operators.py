@@ -277,7 +277,8 @@ class _Rewriting:
         if constant is None:
             return None
         with np.errstate(over="ignore"):
-            steps = np.rint(constant.array(self.type(tensor)).astype(np.float64) / scales)
+            # In float32, as ONNX Runtime's optimizer rounds such a bias.
+            steps = np.rint(constant.array(self.type(tensor)).astype(np.float32) / scales)
         if not (np.abs(steps) < 1 << 31).all():
             return None
         quant = Quantization(
