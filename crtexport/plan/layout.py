@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Reshape
+from crtexport.ir.ops import Cascade, Reshape
 from crtexport.lowering.facts import Facts, Freedom, Move
 from crtexport.plan.arena import Arena, Ban
 from crtexport.plan.crowd import Bans, Crowd, Part
@@ -79,6 +79,8 @@ class Layout:
         self.states, self.state_size = _states(self.graph, self.alignment)
         self._contents: dict[int, tuple[_Stretch, ...]] = {}
         self._pinned: dict[int, int] = {}
+        fed = (n for n in graph.nodes if isinstance(n.op, Cascade) and n.op.fed)
+        self._by_rows = {tensor for node in fed for tensor in node.outputs}
         self._effort = 0
         for tensor in self.lifetimes:
             self.block_of[tensor] = Block(tensor, {tensor: 0}, self._anchor(tensor))
@@ -286,8 +288,8 @@ class Layout:
                 return False  # what is kept may change while a view is needed
             if home.space is Space.OUTPUT:
                 capacity = self.size(self.graph.outputs[home.index])
-                if offset < 0 or offset + self.size(tensor) > capacity:
-                    return False
+                if offset < 0 or offset + self.size(tensor) > capacity or tensor in self._by_rows:
+                    return False  # buffers for outputs are given once all rows are there
                 continue
             owner = home.index if home.space is Space.CONSTANT else self.graph.inputs[home.index]
             if any(part.value != owner for part in contents[tensor]):

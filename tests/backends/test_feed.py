@@ -15,9 +15,10 @@ from crtexport.artifact.model import Artifact
 from crtexport.backends.c.header import emit_header
 from crtexport.firmware.board import load_board
 from crtexport.ir.graph import Graph
-from crtexport.ir.ops import Conv2D, FullyConnected, MaxPool2D, Padding2D, Reshape
+from crtexport.ir.ops import Cascade, Conv2D, FullyConnected, MaxPool2D, Padding2D, Relu, Reshape
 from crtexport.ir.types import DType, Quantization
 from crtexport.pipeline.driver import prepare
+from crtexport.plan.model import Space
 from crtexport.simulation.library import LoadedCode
 from crtexport.simulation.simulation import _pointers
 from crtexport.support.errors import CrtExportError
@@ -221,3 +222,15 @@ def test_networks_without_rows_are_refused(
 def test_an_input_in_the_workspace_is_not_given_row_by_row() -> None:
     with pytest.raises(CrtExportError, match="doesn't lie in the workspace"):
         prepare(GRAPH, HOST, feed=True, io="workspace")
+
+
+def test_rows_never_lie_in_the_buffer_of_an_output() -> None:
+    """It is given once all rows are there; what runs then may write over what they became."""
+    b = GraphBuilder()
+    x = b.node(Relu(), b.input(1, 8, 4, 2))
+    x = b.node(Relu(), b.node(Reshape((1, 64)), x))
+    planned = prepare(b.finish(x), HOST, feed=True)
+    (cascade,) = (n for n in planned.lowered.graph.nodes if isinstance(n.op, Cascade))
+    home = planned.plan.placements[cascade.outputs[0]]
+    assert home is not None
+    assert home.space is Space.WORKSPACE

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from crtexport.firmware.board import Board, load_board
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.verify import verify
 from crtexport.pipeline.driver import prepare
 from crtexport.pipeline.result import Prepared
@@ -246,6 +247,9 @@ class Checker:
 
     def _refer(self, one: _Checked) -> None:
         grown = one.outcome.example.grown
+        if grown.graph.numerics is not Numerics.TFLITE:
+            one.outcome.reference = f"{grown.graph.numerics.value} numerics"
+            return
         if all(wish.beyond for run in one.wanted for wish in run):
             one.outcome.reference = "not asked"
             return

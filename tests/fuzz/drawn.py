@@ -9,6 +9,7 @@ from msgspec.structs import replace as changed
 
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Variable
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Op
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.variables import lend
@@ -300,7 +301,14 @@ def drawn(seed: int | str, wanted: type[Op] | None = None) -> Grown:
     if draw.chance(6):
         _break_a_rule(g)
     graph = lend(g.graph(f"drawn_{seed}", _outputs(g)))
-    return Grown(graph, tuple(_inputs(g, graph) for _ in range(2)))
+    runs = tuple(_inputs(g, graph) for _ in range(2))
+    return Grown(graph.from_file(graph.source, graph.sha256, _numerics(seed)), runs)
+
+
+def _numerics(seed: int | str) -> Numerics:
+    """Mostly those of TensorFlow Lite, which are compared with its results."""
+    draw = Drawing(f"numerics {seed}")
+    return Numerics.TFLITE if draw.chance(70) else draw.choice(list(Numerics))
 
 
 def _break_a_rule(g: Growing) -> None:
