@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ from crtexport.importers.formats import (
 )
 from crtexport.ir.graph import Graph
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import Reshape, Svdf, Transpose
+from crtexport.ir.ops import Reshape, Transpose
 from crtexport.ir.types import DType, TensorType
 from crtexport.ir.verify import verify as check_graph
 from crtexport.mlf.arrays import Array
@@ -37,6 +37,7 @@ from crtexport.pipeline.options import ExportOptions
 from crtexport.simulation.onnx_reference import OnnxReference
 from crtexport.simulation.random_inputs import random_inputs
 from crtexport.simulation.reference import ReferenceModel
+from crtexport.simulation.refusals import in_plain_words, refuse_unknown
 from crtexport.simulation.runtimes import find_reference, install, runtime_of
 from crtexport.simulation.tflite_legalize import computed_wrong
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
@@ -304,13 +305,15 @@ class _OnnxFile(Struct, frozen=True):
 
 Given = Path | bytes | _OnnxFile
 
+_OLDER = "the network written anew, with versions of operators that are among its reference kernels"
+
 
 def _answers(
     graph: Graph, given: Given, inputs: list[list[Array]], board: Board | Path | str | None,
     options: ExportOptions, timeout: float,
 ) -> _Results:
     """Returns the results of the reference for ``given`` and of the exported code of ``graph``."""
-    _refuse_unknown(graph)
+    refuse_unknown(graph)
     target = driver.resolve_board("host" if board is None else board)
     reference, anew = _reference(graph, given)
     with reference:
@@ -348,14 +351,15 @@ def _slightly_different(
 
 def _reference(graph: Graph, given: Given) -> tuple[ReferenceModel | OnnxReference, str]:
     """Returns the reference with the model ``given``, or with ``graph`` written anew where it
-    refuses that file, and the reason for it."""
+    refuses that file or has an operator of it in that version among its optimized kernels only,
+    whose results are others; and the reason for it."""
     if isinstance(given, _OnnxFile):
         return OnnxReference(
             given.path, graph, given.choices, every_layer=given.every_layer
         ), ""
     runtime = find_reference(graph.numerics)
     try:
-        return ReferenceModel(given, runtime=runtime), ""
+        found = ReferenceModel(given, runtime=runtime)
     except ToolMissingError:
         raise
     except CrtExportError as refusal:
@@ -364,34 +368,16 @@ def _reference(graph: Graph, given: Given) -> tuple[ReferenceModel | OnnxReferen
         try:
             reference = ReferenceModel(to_tflite(graph), runtime=runtime)
         except CrtExportError:
-            raise _with_words(refusal, graph.numerics) from None
+            raise in_plain_words(refusal, graph.numerics) from None
         return reference, f"the network written anew, because of {refusal.problem!r}"
-
-
-def _with_words(refusal: CrtExportError, numerics: Numerics) -> CrtExportError:
-    """Returns a runtime's refusal, for an operator that only another runtime has in plain words."""
-    missing = re.search(r"unresolved custom op: (\w+)", refusal.problem)
-    if missing is None or numerics is Numerics.TFLM:
-        return refusal
-    return CrtExportError(
-        f"only TensorFlow Lite Micro has {missing[1]}, so this runtime can't serve as a reference",
-        location=refusal.location, hint="compare with --numerics tflm",
-    )
-
-
-def _refuse_unknown(graph: Graph) -> None:
-    """Refuses what the runtimes take and compute with memory that isn't its own: SVDF with an int8
-    state, which only TFLite Micro has."""
-    for inner in graph.nested() if graph.numerics is not Numerics.TFLM else ():
-        for node in inner.nodes:
-            if not isinstance(node.op, Svdf):
-                continue
-            if inner.type(inner.required(node, 3)).dtype is DType.INT8:
-                raise CrtExportError(
-                    "only TensorFlow Lite Micro has SVDF with an int8 state, so this runtime can't"
-                    " serve as a reference",
-                    location=(graph.source, str(node)), hint="compare with --numerics tflm",
-                )
+    if found.optimized and isinstance(given, Path):
+        with contextlib.suppress(CrtExportError):
+            reference = ReferenceModel(to_tflite(graph), runtime=runtime)
+            if not reference.optimized:
+                found.close()
+                return reference, _OLDER
+            reference.close()
+    return found, ""
 
 
 def _reference_model(graph: Graph, path: Path, choices: InputChoices) -> tuple[Given, str]:

@@ -82,6 +82,11 @@ class ReferenceModel:
         """For example ``"tflite-runtime 2.14.0 BUILTIN_REF"``."""
         return f"{self.runtime.name} {self.version} {self.kernels}"
 
+    @property
+    def optimized(self) -> bool:
+        """Returns whether the model runs in optimized kernels, for want of reference kernels."""
+        return self.kernels.startswith("BUILTIN_WITHOUT")
+
     def load(self, model: str | Path | bytes) -> None:
         """Replaces the model by the file at this path, or with this content."""
         if isinstance(model, bytes):

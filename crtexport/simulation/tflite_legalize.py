@@ -64,7 +64,8 @@ def _is_wrong(graph: Graph, node: Node) -> bool:
 
 def legalize(graph: Graph) -> Graph:
     """Returns ``graph`` with explicit PADs where a convolution pads neither SAME nor VALID, biases
-    of the scales that runtimes want, and without what :func:`computed_wrong` finds.
+    of the scales that runtimes want, TILEs of int16 as concatenations, and without what
+    :func:`computed_wrong` finds.
 
     The runtimes demand a bias of CONV_2D alone. New tensors follow those of ``graph``.
     """
@@ -80,6 +81,9 @@ def legalize(graph: Graph) -> Graph:
             tensors.append(replace(bias, type=scaled))
         if isinstance(op, ops.FullyConnected) and _is_wrong(graph, node):
             nodes += _of_rows(graph, node, op, tensors)
+            continue
+        if isinstance(op, ops.Tile) and graph.type(node.outputs[0]).dtype is DType.INT16:
+            nodes += _repeated(graph, node, op, tensors)
             continue
         if isinstance(op, ops.Conv2D) and graph.optional(node, 2) is None:
             node = _with_input(node, 2, len(tensors))  # noqa: PLW2901
@@ -150,6 +154,25 @@ def _of_rows(
         replace(matrix, outputs=(rows + 1,)),
         Node(ops.Reshape(graph.type(result).shape), (rows + 1,), (result,), node.name, node.origin),
     ]
+
+
+def _repeated(graph: Graph, node: Node, op: ops.Tile, tensors: list[Tensor]) -> list[Node]:
+    """Returns one CONCATENATION per axis; ``tensors`` gets what is between them."""
+    given = graph.required(node, 0)
+    type_ = graph.type(given)
+    nodes: list[Node] = []
+    for axis, count in enumerate(op.multiples):
+        shape = list(type_.shape)
+        shape[axis] *= count
+        type_ = replace(type_, shape=tuple(shape))
+        last = axis == len(op.multiples) - 1
+        result = node.outputs[0] if last else len(tensors)
+        if not last:
+            tensors.append(Tensor(f"{node.name}/{axis}", type_))
+        joined = ops.Concatenation(axis)
+        nodes.append(Node(joined, (given,) * count, (result,), node.name, node.origin))
+        given = result
+    return nodes
 
 
 def _bias_quantization(graph: Graph, node: Node) -> Quantization | None:

@@ -80,3 +80,24 @@ def test_a_runtime_without_an_operator_is_said_to_lack_it(numerics: str, tmp_pat
     with pytest.raises(CrtExportError, match="only TensorFlow Lite Micro has SignalWindow") as told:
         crtexport.verify(path, samples=1, emit="c", numerics=numerics)
     assert told.value.hint == "compare with --numerics tflm"
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+def test_newer_versions_of_operators_get_reference_kernels(dtype: str, tmp_path: Path) -> None:
+    """TILE in version 3 is among the optimized kernels alone, beside which LOGISTIC differs."""
+    require_reference()
+    m, path = ModelBuilder(), tmp_path / "model.tflite"
+    x, y = (
+        m.tensor(name, shape, dtype, scale=0.06)
+        for name, shape in (("x", (3, 5, 7)), ("y", (6, 5, 21)))
+    )
+    z = m.tensor("z", (6, 5, 21), dtype, scale=2.0 ** (-8 if dtype == "int8" else -15),
+                 zero_point=-128 if dtype == "int8" else 0)
+    times = m.tensor("times", (3,), "int32", data=np.array([2, 1, 3], np.int32))
+    m.op("TILE", [x, times], [y], version=3)
+    m.op("LOGISTIC", [y], [z])
+    path.write_bytes(m.build([x], [z]))
+    result = crtexport.verify(path, samples=2, emit="c")
+    assert result.agrees
+    assert result.reference.endswith("BUILTIN_REF")
+    assert "reference kernels" in result.rewritten
