@@ -22,6 +22,12 @@ from tests.helpers import ROOT, SHARED_MODELS, unavailable  # noqa: E402  (needs
 
 GOLDEN = TESTS / "golden"
 
+# Programs that tests start in other folders import the same crtexport, with PYTHONPATH=. too.
+if os.environ.get("PYTHONPATH"):
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        str(Path(path).resolve()) for path in os.environ["PYTHONPATH"].split(os.pathsep)
+    )
+
 # Graphs and kernels are many small objects that hardly ever refer to each other in circles.
 gc.set_threshold(50_000)
 

@@ -257,8 +257,8 @@ def feed_option(command: Command) -> Command:
     """``--feed``"""
     return click.option(
         "--feed", is_flag=True,
-        help="The input is given row by row, as it comes from a sensor, and is never in memory as a"
-        " whole: the first layers run row by row.",
+        help="Also generate functions that take the input row by row, as it comes from a sensor, so "
+        "that it is never in memory as a whole.",
     )(command)
 
 

@@ -21,6 +21,7 @@ from crtexport.cli.options import (
     board_option,
     choices_options,
     emit_option,
+    feed_option,
     given_option,
     io_option,
     note_board,
@@ -54,6 +55,7 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @emit_option
 @optimize_option
 @ram_option
+@feed_option
 @weights_option
 @io_option
 @click.option(

@@ -132,7 +132,8 @@ class Scratch(Struct, frozen=True):
 
 class Step(Struct, frozen=True):
     """A node of the exported network, in the order of execution. ``view``: nothing runs, the output
-    is the input's bytes. ``in_place``: outputs and inputs that share bytes, by their ids."""
+    is the input's bytes. ``in_place``: outputs and inputs that share bytes, by their ids.
+    ``row_by_row``: it stands for several layers, which are computed row by row."""
 
     name: str
     operator: str
@@ -141,6 +142,7 @@ class Step(Struct, frozen=True):
     view: bool = False
     scratch: Scratch | None = None
     in_place: tuple[tuple[int, int], ...] = ()
+    row_by_row: bool = False
 
 
 class Layer(Struct, frozen=True):

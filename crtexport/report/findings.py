@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Cascade, Dequantize, Quantize
 from crtexport.pipeline.driver import Exported
 from crtexport.report.figures import Finding, Layer, MemoryUse, Totals
 
@@ -95,7 +96,9 @@ def _fused(graph: Graph) -> Iterator[Finding]:
     for node in graph.nodes:
         if node.parts:
             yield Finding("fused", " + ".join(map(str, node.parts)), (
-                "one kernel computes them: the result between them takes no memory"
+                "computed row by row: only the rows that are still needed are in memory"
+                if isinstance(node.op, Cascade) else
+                "computed by one kernel: the result between them needs no memory"
             ))
 
 
@@ -115,6 +118,8 @@ def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
         result = [before.tensors[t].name for t in node.outputs]
         if given and all(before.constant(t) is not None for t in given):
             why = "its result is constant, and was computed while exporting"
+        elif isinstance(node.op, Quantize | Dequantize):
+            why = "the layers beside it are computed in integers"
         elif made := [makers[name] for name in result if name in makers]:
             why = f"fused into {made[0]}"
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Cascade
 from crtexport.ir.types import DType, TensorType
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.plan.liveness import lifetimes
@@ -34,6 +35,7 @@ def _step(graph: Graph, number: int, planned: Planned | None) -> Step:
             (node.outputs[output], graph.required(node, given))
             for output, given in planned.in_place
         ),
+        row_by_row=isinstance(node.op, Cascade),
     )
 
 

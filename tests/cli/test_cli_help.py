@@ -28,6 +28,7 @@ SHARED = {
     "--optimize": {"bench", "export", "inspect", "report", "verify"},
     "--weights": {"bench", "export", "inspect", "plan", "report", "verify"},
     "--rounding": {"bench", "export", "inspect", "plan", "report", "verify"},
+    "--ram": {"bench", "export", "report"}, "--feed": {"bench", "export", "report"},
     "--tuning": {"bench", "export", "inspect", "report", "verify"},
     "--timeout": {"bench", "export", "report", "run", "verify"},
     "--input": {"bench", "build", "export", "report", "run", "simulate"},

@@ -167,6 +167,25 @@ def test_operators_without_code_are_told_with_what_computes_them() -> None:
     }
 
 
+def test_layers_that_run_row_by_row_are_marked(tmp_path: Path) -> None:
+    """Also where they are many, of which names the first and the last are shown."""
+    found = report(Setting(pyramid(tmp_path), BOARD, ExportOptions(optimize="ram")))
+    (step,) = [one for one in found.steps if one.row_by_row]
+    text = render(found)
+    check_harmless(text)
+    assert "<em>row by row</em>" in text
+    assert step.operator.count(" + ") > 2
+    assert step.operator not in text.split("crtexport-report")[0]
+    assert "only the rows that are still needed are in memory" in text
+
+
+def test_findings_of_one_reason_are_one_row(digits: Report) -> None:
+    same = [figures.Finding("removed", f"operator {n}", "as it is") for n in range(9)]
+    text = render(replace(digits, findings=(*same, figures.Finding("removed", "last", "else"))))
+    assert "operator 0, operator 1, operator 2 and 6 more" in text
+    assert "Removed operators <span>10</span>" in text
+
+
 @pytest.mark.parametrize("size", [1, 9, 10, 99, 38212, 1_206_324, 10**9])
 def test_the_scale_of_bytes_has_round_numbers(size: int) -> None:
     step = _round_step(size)

@@ -25,6 +25,7 @@ from crtexport.support.errors import printable
 from crtexport.support.resources import templates_dir
 
 _COSTLIEST = 12
+_NAMED = 3  # operators in a row of findings
 _MAP = TreemapBox(0, 0, WIDTH, 360)
 _LEAST_LABEL = 15  # pixels that a label takes in height
 
@@ -132,7 +133,7 @@ def _network(report: Report) -> tuple[list[tuple[RailLine, ...]], int, list[Row]
         layers = by_step.get(number, [])
         output = next((tensors[t] for t in step.outputs if t in tensors), None)
         rows.append(Row(
-            str(number), step.name, words.without_type(step.name), step.operator,
+            str(number), step.name, words.without_type(step.name), words.joined(step.operator),
             "" if output is None else words.shape(output.dtype, output.shape),
             drawn.rows[len(given) + number], "view" if step.view else "step",
             _sum([layer.macs for layer in layers]), _sum([one.instructions for one in layers]),
@@ -157,7 +158,9 @@ def _marks(report: Report, number: int, layers: Sequence[Layer]) -> Iterator[str
         yield "in place"
     if step.scratch is not None and step.scratch.bytes:
         yield f"{step.scratch.bytes:,} B scratch"
-    if any(layer.fused for layer in layers):
+    if step.row_by_row:
+        yield "row by row"
+    elif any(layer.fused for layer in layers):
         yield "fused"
     yield from dict.fromkeys(layer.by for layer in layers if layer.by != "crtexport")
 
@@ -268,9 +271,22 @@ _TITLES = {
 }
 
 
-def _findings(report: Report) -> list[tuple[str, list[Finding]]]:
+def _findings(report: Report) -> list[tuple[str, int, list[Finding]]]:
     groups = [
         (title, [one for one in report.findings if one.kind == kind])
         for kind, title in _TITLES.items()
     ]
-    return [(title, found) for title, found in groups if found]
+    return [(title, len(found), _together(found)) for title, found in groups if found]
+
+
+def _together(found: Sequence[Finding]) -> list[Finding]:
+    """Returns findings with those of one reason in one row."""
+    by_reason: dict[str, list[Finding]] = {}
+    for one in found:
+        by_reason.setdefault(one.why, []).append(one)
+    rows = []
+    for why, same in by_reason.items():
+        more = f" and {len(same) - _NAMED} more" if len(same) > _NAMED + 1 else ""
+        named = same if not more else same[:_NAMED]
+        rows.append(Finding(same[0].kind, ", ".join(one.what for one in named) + more, why))
+    return rows

@@ -50,6 +50,12 @@ def without_type(name: str) -> str:
     return _OPERATOR.sub("", name)
 
 
+def joined(operators: str) -> str:
+    """Returns the operators of a node that stands for several; of many the first and the last."""
+    parts = operators.split(" + ")
+    return operators if len(parts) <= 3 else f"{parts[0]} … {parts[-1]} ({len(parts)})"
+
+
 def fitting(text: str, width: float) -> str:
     """Returns a label as far as there is room for it, "" where that is no use."""
     room = int((width - 8) / _CHARACTER)
