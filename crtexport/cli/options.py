@@ -257,8 +257,8 @@ def feed_option(command: Command) -> Command:
     """``--feed``"""
     return click.option(
         "--feed", is_flag=True,
-        help="Also generate functions that take the input row by row, as it comes from a sensor, so "
-        "that it is never in memory as a whole.",
+        help="Also generate functions that take the input row by row, as it comes from a sensor, "
+        "so that it is never in memory as a whole.",
     )(command)
 
 
