@@ -74,7 +74,7 @@ def _data(change: Change) -> dict[str, Any]:
 
 
 def _show(out: Output, found: Difference, before: Path, after: Path) -> None:
-    out.table("Total", ("", before.name, after.name, "more", "percent", "limit"), (
+    out.table("Total", ("", before.name, after.name, "change", "percent", "limit"), (
         (change.what, _or_dash(change.before), _or_dash(change.after), _more(change),
          "-" if change.percent is None else f"{change.percent:+.2f} %",
          f"above {change.beyond}" if change.beyond else "")

@@ -139,14 +139,13 @@ def _missing(path: Path, *, models: bool) -> str | None:
     from crtexport.firmware.board import list_boards  # noqa: PLC0415  (only where it is missing)
     from crtexport.support.schema import did_you_mean  # noqa: PLC0415
 
+    word = models and path.parent == Path() and not path.suffix
+    if word and path.name in {board.name for board in list_boards()}:
+        return f"it is a board: write --board {path.name}"
     meant = did_you_mean(path.name, _files_in(path.parent))
-    if meant is not None:
-        return meant
-    if models and path.parent == Path() and not path.suffix:
-        if path.name in {board.name for board in list_boards()}:
-            return f"it is a board: write --board {path.name}"
+    if meant is None and word:
         return "`crtexport --help` lists the commands; models are .tflite, .onnx and .json files"
-    return None
+    return meant
 
 
 def _files_in(folder: Path) -> Iterator[str]:

@@ -25,9 +25,8 @@ from crtexport.simulation.runtimes import install as install_library
 @model_argument
 @click.option(
     "--data", required=True, metavar="FILE.npz|FOLDER|module:name",
-    help="Calibration data: arrays by the names of the inputs, their first axis the samples; a"
-    " folder with a .npy for each sample; or a function without arguments that yields batches."
-    " Its module, yours, is imported and run with your rights.",
+    help="Calibration data: an .npz with arrays by input, whose first axis are the samples; a "
+    "folder with a .npy for each sample; or a Python function that yields batches, which is run.",
 )
 @click.option(
     "-o", "--output", type=OUTPUT_FILE, required=True, metavar="FILE", help="The file to write.",

@@ -165,18 +165,18 @@ def check_tensors(
     ``tensors``: names and bytes of tensors that aren't constant.
     """
     limit = 1 << min(board.cpu.pointer_bits, _ADDRESS_BITS)
-    what = "and its processor addresses"
+    what = "the processor can address"
     if board.cpu.pointer_bits == 16:
-        limit, what = (1 << 15) - 1, "and positions in arrays, of 16 bits, end at"
+        limit, what = (1 << 15) - 1, "arrays with indices of 16 bits can have"
     if must_fit and not board.hosted:
         together = sum(memory.size for memory in board.memory.values())
         limit, what = min(
-            (limit, what), (together, "and all memories of the board together have")
+            (limit, what), (together, "all memories of the board together have")
         )
     for name, size in tensors:
         if size > limit:
             raise CrtExportError(
-                f"it takes {size:,} bytes ({format_size(size)}), {what} {limit:,} "
+                f"it takes {size:,} bytes ({format_size(size)}); {what} {limit:,} "
                 f"({format_size(limit)})", location=(board.name, f"tensor {name!r}"),
                 hint="the model is too large for this board",
             )

@@ -186,9 +186,9 @@ def run_all(
     """
     if isinstance(board.runner, NoRunner):
         raise CrtExportError(
-            f"no program here can run this board's firmware: {board.runner.reason}",
+            f"there is no emulator for this board: {board.runner.reason}",
             location=(board.name, "runner"),
-            hint="`crtexport build` makes its firmware all the same",
+            hint="`crtexport build` makes its firmware, to be flashed",
         )
     _find_compiler(board)
     if isinstance(board.runner, QemuRunner):

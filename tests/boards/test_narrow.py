@@ -92,6 +92,6 @@ def test_only_other_processors_have_pointers_of_16_bits() -> None:
 def test_a_tensor_that_16_bits_do_not_count_is_refused_by_name() -> None:
     board = load_board(BOARD)
     check_tensors(board, [("x", 32767)])
-    with pytest.raises(CrtExportError, match=r"takes 32,768 bytes.*end at 32,767") as caught:
+    with pytest.raises(CrtExportError, match=r"takes 32,768 bytes.*can have 32,767") as caught:
         check_tensors(board, [("x", 32768)])
     assert "tensor 'x'" in str(caught.value)

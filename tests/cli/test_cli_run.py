@@ -113,4 +113,4 @@ def test_a_board_without_a_runner_says_so(
 ) -> None:
     package = exported(tmp_path, board="nrf52840dk")
     assert main(["run", str(package)]) == 2
-    assert "no program here can run this board's firmware" in capsys.readouterr().err
+    assert "there is no emulator for this board" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def run_application(
     """
     if isinstance(board.runner, NoRunner):
         raise CrtExportError(
-            f"no program here can run this board's firmware: {board.runner.reason}",
+            f"there is no emulator for this board: {board.runner.reason}",
             location=(board.name, "runner"), hint="--zephyr DIR makes the application all the same",
         )
     if not inputs:
