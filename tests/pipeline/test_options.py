@@ -22,7 +22,7 @@ def test_keyword_arguments_are_the_fields_of_the_record() -> None:
 
 
 def test_the_command_has_an_option_for_each_field_with_its_default() -> None:
-    given = command.command.make_context("export", ["model.json"]).params
+    given = command.command.make_context("export", [str(DIGITS)]).params
     for field in fields(ExportOptions):
         match field.name:
             case "module_name":

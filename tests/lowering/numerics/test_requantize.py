@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtexport.firmware.board import load_board
-from crtexport.ir.ops import FullyConnected, Mul, Op, Relu
+from crtexport.ir.ops import FullyConnected, Relu
 from crtexport.ir.scaling import EXTREME
 from crtexport.ir.types import DType, Quantization
 from crtexport.kir import interpreter
@@ -140,15 +140,14 @@ def test_the_reach_of_a_type_is_its_largest_distance_from_a_zero_point(
 
 @pytest.mark.parametrize("optimize", ["size", "balanced"])
 @pytest.mark.parametrize("board", ["host", "mps2_an386", "mps3_an547"])
-@pytest.mark.parametrize("op", [Mul(), FullyConnected()])
-def test_scales_that_no_shift_bridges_are_refused(op: Op, board: str, optimize: Any) -> None:
+def test_scales_that_no_shift_bridges_are_refused(board: str, optimize: Any) -> None:
     """Shifting an i32 by 32 or more is undefined in C; TFLite does it."""
     def made(scale: float) -> None:
         b = GraphBuilder()
         quant = Quantization((scale,), (0,))
         x = b.input(3, 4, dtype=DType.INT8, quant=quant)
         y = b.constant(np.ones((3, 4), np.int8), quant)
-        graph = b.finish(b.node(op, x, y, quant=Quantization((1.0,), (0,))))
+        graph = b.finish(b.node(FullyConnected(), x, y, quant=Quantization((1.0,), (0,))))
         prepare(graph, load_board(board), optimize=optimize)
 
     made(2.0**14)
