@@ -63,6 +63,7 @@ CLOSED: dict[str, tuple[str, ...]] = {
     "kir": ("crtexport.ir.types",),
     "backends": (
         "crtexport.artifact", "crtexport.ir.types", "crtexport.kir.alignment",
+        "crtexport.kir.assembly",
         "crtexport.kir.intrinsics", "crtexport.kir.language", "crtexport.kir.walk",
     ),
     "support": (),

@@ -327,10 +327,11 @@ class KernelBuilder:
     @contextmanager
     def loop(
         self, name: str, extent: int | Expr, *, unroll: int | None = None,
-        vectorize: int | None = None,
+        vectorize: int | None = None, assembled: bool = False,
     ) -> Iterator[Expr]:
-        """A loop; yields its variable, or the constant 0 when there is only one iteration."""
-        if extent == 1:
+        """A loop; yields its variable, or the constant 0 when there is only one iteration, unless
+        that is ``assembled``."""
+        if extent == 1 and not assembled:
             yield const(0)
             return
         var = kir.Var(self._unique(name), _INDEX)
@@ -338,7 +339,7 @@ class KernelBuilder:
         self._open()
         yield var
         body = self._close()
-        self._body.append(kir.For(var, bound, body, unroll, vectorize))
+        self._body.append(kir.For(var, bound, body, unroll, vectorize, assembled))
 
     @contextmanager
     def if_(self, condition: Expr | None) -> Iterator[None]:

@@ -349,6 +349,8 @@ class For(_Part, frozen=True):
 
     ``unroll``: None leaves it to the compiler, 1 forbids, n asks for n copies.
     ``vectorize``: None leaves it to the compiler, 1 forbids, n asks for n lanes.
+    ``assembled``: the code of the loop isn't left to the compiler where
+    :mod:`crtexport.kir.assembly` has instructions for it.
     """
 
     var: Var
@@ -356,6 +358,7 @@ class For(_Part, frozen=True):
     body: Body
     unroll: int | None = None
     vectorize: int | None = None
+    assembled: bool = False
 
 
 @final

@@ -60,13 +60,10 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
             lines.append(f"{pad}{stmt.buffer.name}[{_outer(stmt.index)}] = {_outer(stmt.value)}")
         case kir.StoreVector(buffer=buffer, index=index, value=value, count=count):
             lines.append(f"{pad}{buffer.name}[{_outer(index)}; {count}] = {_outer(value)}")
-        case kir.For(var=var, extent=extent, body=body, unroll=unroll, vectorize=vectorize):
-            hints = "".join(
-                f" {name} {hint}" for name, hint in (("unroll", unroll), ("vectorize", vectorize))
-                if hint is not None
-            )
-            lines.append(f"{pad}for {var.name} < {expression(extent)}{hints} {{")
-            lines += _body(body, depth + 1)
+        case kir.For():
+            head = f"for {stmt.var.name} < {expression(stmt.extent)}{_hints(stmt)}"
+            lines.append(f"{pad}{head} {{")
+            lines += _body(stmt.body, depth + 1)
             lines.append(f"{pad}}}")
         case kir.If(condition=condition, then=then, other=other):
             lines.append(f"{pad}if {_outer(condition)} {{")
@@ -117,3 +114,9 @@ def expression(expr: Expr) -> str:
             return f"{expr.name}({', '.join(map(_outer, expr.args))})"
         case _:
             assert_never(expr)
+
+
+def _hints(loop: kir.For) -> str:
+    words = [("unroll", loop.unroll), ("vectorize", loop.vectorize)]
+    hints = "".join(f" {name} {hint}" for name, hint in words if hint is not None)
+    return f"{hints} assembled" if loop.assembled else hints

@@ -116,7 +116,7 @@ def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
     """Returns a statement with the bodies in it changed, in the order of the text."""
     match stmt:
         case kir.For():
-            return kir.For(stmt.var, stmt.extent, change(stmt.body), stmt.unroll, stmt.vectorize)
+            return replace(stmt, body=change(stmt.body))
         case kir.If():
             then = change(stmt.then)
             return kir.If(stmt.condition, then, change(stmt.other))

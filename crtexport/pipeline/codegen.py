@@ -154,7 +154,9 @@ def _sources(artifacts: Sequence[Artifact], board: Board, large: bool) -> Code:
     linked = large or package_constants(artifacts) > MAX_CONSTANTS
     sources: dict[str, str] = {}
     for artifact in artifacts:
-        sources |= emit_c(artifact, linked=linked, int_bits=board.target.int_bits)
+        sources |= emit_c(
+            artifact, linked=linked, int_bits=board.target.int_bits, target=board.target
+        )
     placement = ConstantPlacement(large, table=True)
     return sources, _constants(artifacts, board, placement) if linked else {}
 

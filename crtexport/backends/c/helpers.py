@@ -16,6 +16,7 @@ from crtexport.support.errors import CrtExportError
 INDEX_TYPE = "ptrdiff_t"
 """Index arithmetic: as wide as a pointer, and the type that C subscripts with anyway."""
 
+ASSEMBLY, DSP_ASSEMBLY = "assembly", "DSP assembly"
 UNROLL, FLOATS, DOUBLES, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD, ALIGNED_WORD = (
     "unroll", "floats", "doubles", "special", "f32_from_f16", "f16_from_f32", "word",
     "aligned word",
@@ -138,6 +139,23 @@ _UNROLL = """\
 #endif
 """
 
+_ASSEMBLY = """\
+/*
+ * Some loops are functions of instructions, in the order that takes the fewest cycles, for GNU C
+ * and the board's processor. Other compilers get the loops; this one, too, with -DCRT_ASSEMBLY=0.
+ */
+#ifndef CRT_ASSEMBLY
+#if defined(__GNUC__) && defined(__thumb2__)%s
+#define CRT_ASSEMBLY 1
+#else
+#define CRT_ASSEMBLY 0
+#endif
+#endif
+#if CRT_ASSEMBLY
+#define CRT_GIVEN __attribute__((unused))
+#endif
+"""
+
 _FLOATS = """\
 /* a * b + c is rounded twice, on every target: no fused multiply-add. */
 #if defined(__clang__)
@@ -241,6 +259,8 @@ def _catalogue() -> dict[str, Helper]:
     """All helpers in the order in which files print them."""
     helpers = {
         SPECIAL: Helper(_SPECIAL),
+        ASSEMBLY: Helper(_ASSEMBLY % ""),
+        DSP_ASSEMBLY: Helper(_ASSEMBLY % " && defined(__ARM_FEATURE_DSP)"),
         FLOATS: Helper(_FLOATS),
         DOUBLES: Helper(_DOUBLES),
         UNROLL: Helper(_UNROLL),

@@ -23,6 +23,7 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from crtexport.artifact.symbols import RESERVED
+from crtexport.backends.c import assembled as c_assembled
 from crtexport.backends.c import helpers as c_helpers
 from crtexport.backends.c import vectors as c_vectors
 from crtexport.backends.c.helpers import INDEX_TYPE
@@ -39,9 +40,11 @@ from crtexport.backends.c.literals import (
 from crtexport.backends.c.prune import prune
 from crtexport.kir import language as kir
 from crtexport.kir.alignment import alignment
+from crtexport.kir.assembly.assemble import assembled
 from crtexport.kir.intrinsics.registry import find_intrinsic
 from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Target
 
 
 class KernelText(Struct, frozen=True):
@@ -53,17 +56,18 @@ class KernelText(Struct, frozen=True):
 
 def print_kernel(
     kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset(), *, shared: bool = False,
-    int_bits: IntBits = 32,
+    int_bits: IntBits = 32, target: Target | None = None,
 ) -> KernelText:
     """``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other files of
     the package see it.
 
     ``taken``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``, or
-    less. Raises CrtExportError for what the Kernel
-    IR forbids (arithmetic on storage types) or an unknown intrinsic.
+    less; ``target``: the one for which loops have
+    instructions of their own. Raises CrtExportError for what the Kernel IR forbids (arithmetic on
+    storage types) or an unknown intrinsic.
     """
     linkage = "CRT_SHARED" if shared else "static"
-    return _printer(kernel, symbol, taken, linkage, int_bits).print()
+    return _printer(kernel, symbol, taken, linkage, int_bits, target).print()
 
 
 def declare_kernel(
@@ -74,9 +78,10 @@ def declare_kernel(
 
 
 def _printer(
-    kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str, int_bits: IntBits = 32
+    kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str, int_bits: IntBits = 32,
+    target: Target | None = None,
 ) -> _Printer:
-    return _Printer(kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits)
+    return _Printer(kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits, target)
 
 
 class _Level(enum.IntEnum):
@@ -131,6 +136,8 @@ class _Printer(Struct):
     used: set[str]  # names that no other may have
     linkage: str
     int_bits: IntBits
+    target: Target | None
+    functions: list[str] = field(default_factory=list)  # of instructions, that it calls
     needs: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)  # names of the kernel's variables and buffers
@@ -152,7 +159,8 @@ class _Printer(Struct):
         if self.linkage != "static":
             lines[:0] = [f"{lines[0]};", ""]
         doc = [layer_comment(self.kernel.doc)] if self.kernel.doc else []
-        return KernelText("\n".join([*doc, *lines]) + "\n", frozenset(self.needs))
+        own = [line for text in self.functions for line in (text, "")]
+        return KernelText("\n".join([*own, *doc, *lines]) + "\n", frozenset(self.needs))
 
     def declaration(self) -> KernelText:
         return KernelText(f"{self._signature()};\n", frozenset())
@@ -248,6 +256,29 @@ class _Printer(Struct):
                 return f"{name} = {self._text(value)};"
 
     def _loop(self, loop: kir.For, indent: str) -> Iterator[str]:
+        made = assembled(loop, self.kernel, self.target) if loop.assembled and self.target else None
+        if made is None:
+            yield from self._plain_loop(loop, indent)
+            return
+        name = f"{self.symbol}_{loop.var.name}"
+        while name in self.used:
+            name += "_"
+        self.used.add(name)
+        self.needs.add(c_helpers.DSP_ASSEMBLY if made.dsp else c_helpers.ASSEMBLY)
+        self.functions.append(c_assembled.function(name, made, self.kernel))
+        args = [
+            f"&{self._name(arg.buffer)}[{self._text(arg.index)}]" if arg.buffer
+            else self._text(arg.index) for arg in made.arguments
+        ]
+        yield "#if CRT_ASSEMBLY"
+        for idle in c_assembled.idle(loop, made):
+            yield f"{indent}(void){self._name(idle)};"
+        yield from folded(f"{name}({', '.join(args)});", indent)
+        yield "#else"
+        yield from self._plain_loop(loop, indent)
+        yield "#endif"
+
+    def _plain_loop(self, loop: kir.For, indent: str) -> Iterator[str]:
         if loop.unroll is not None:
             self.needs.add(c_helpers.UNROLL)
             yield f"{indent}CRT_UNROLL({loop.unroll})"

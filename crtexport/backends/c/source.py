@@ -31,6 +31,7 @@ from crtexport.backends.c.memory import memory_sections, placeable, state_name, 
 from crtexport.backends.c.tables import READ_ONLY, emit_metadata, emit_registry
 from crtexport.backends.constants import table_symbol
 from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Target
 
 MAX_CONSTANTS = 16 << 20
 """Bytes of constants beyond which C text (four to seven characters a byte) stops being sensible."""
@@ -50,12 +51,14 @@ __asm__(".globl {}");
 
 
 def emit_c(
-    artifact: Artifact, *, linked: bool = False, int_bits: IntBits = 32
+    artifact: Artifact, *, linked: bool = False, int_bits: IntBits = 32,
+    target: Target | None = None,
 ) -> dict[str, str]:
     """The C files of one model: base name → text, sorted by name.
 
     ``linked``: the constants are in an object, see :mod:`crtexport.backends.constants`.
-    ``int_bits``: the width of ``int``; where that is 16, pointers are taken to be no wider. Raises
+    ``int_bits``: the width of ``int``; where that is 16, pointers are taken to be no wider.
+    ``target``: the one for which loops have instructions of their own. Raises
     CrtExportError when names clash, when the artifact contradicts itself, or when it is too large
     for such pointers.
     """
@@ -65,7 +68,7 @@ def emit_c(
 
         check_narrow(artifact)
     files = {
-        f"{module}_lib0.c": _emit_model(artifact, linked, int_bits),
+        f"{module}_lib0.c": _emit_model(artifact, linked, int_bits, target),
         f"{module}_lib1.c": emit_metadata(artifact),
     }
     if artifact.system_lib:
@@ -85,14 +88,17 @@ def _registry_purpose(artifact: Artifact) -> str:
 # ---- lib0: the model
 
 
-def _emit_model(artifact: Artifact, linked: bool, int_bits: IntBits) -> str:
+def _emit_model(
+    artifact: Artifact, linked: bool, int_bits: IntBits, target: Target | None
+) -> str:
     """Sections with an empty line between them."""
     taken = _file_scope(artifact)
     constants = artifact.reached_constants
     table = table_symbol(artifact) if linked and constants else None
     texts = () if linked else (*constants, *artifact.image_constants)
     arrays = [_array(artifact, c) for c in texts if c.symbol not in artifact.common.borrowed]
-    helpers, kernels = _kernels(artifact, taken, int_bits, any(map(needs_special, arrays)))
+    special = any(map(needs_special, arrays))
+    helpers, kernels = _kernels(artifact, taken, int_bits, special, target)
     sections = (
         banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
         _includes(artifact, helpers),
@@ -129,7 +135,8 @@ def _compiler_macros(artifact: Artifact) -> Iterator[str]:
 
 
 def _kernels(
-    artifact: Artifact, taken: frozenset[str], int_bits: IntBits, special: bool
+    artifact: Artifact, taken: frozenset[str], int_bits: IntBits, special: bool,
+    target: Target | None,
 ) -> tuple[tuple[Helper, ...], list[str]]:
     """The kernels and what they need. What another model of the package defines is declared only.
 
@@ -138,7 +145,9 @@ def _kernels(
     lent, borrowed = artifact.common.lent, artifact.common.borrowed
     kernels = [
         declare_kernel(f.kernel, f.symbol, taken) if f.symbol in borrowed
-        else print_kernel(f.kernel, f.symbol, taken, shared=f.symbol in lent, int_bits=int_bits)
+        else print_kernel(
+            f.kernel, f.symbol, taken, shared=f.symbol in lent, int_bits=int_bits, target=target
+        )
         for f in _used(artifact)
     ]
     needs = {key for kernel in kernels for key in kernel.needs}

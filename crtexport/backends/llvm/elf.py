@@ -9,6 +9,7 @@ from crtexport.support.errors import CrtExportError
 
 _FILE_HEADER = {1: ("HHIIIIIHHHHHH", 16), 2: ("HHIQQQIHHHHHH", 16)}
 _SECTION_HEADER = {1: "IIIIIIIIII", 2: "IIQQQQIIQQ"}
+_SHT_SYMTAB, _SYMBOL32 = 2, struct.Struct("<IIIBBH")
 _SHT_RELA, _RELA = 4, struct.Struct("<QQq")
 _SYMBOL = 24  # bytes of a symbol
 _PC32, _BY_TABLE = 2, (9, 41, 42)  # R_X86_64_GOTPCREL, _GOTPCRELX and _REX_GOTPCRELX
@@ -26,6 +27,35 @@ def deactivate_sections(data: bytes, prefixes: Sequence[str]) -> bytes:
         name = data[start : data.index(b"\0", start)].decode("ascii", "replace")
         if name.startswith(tuple(prefixes)):
             result[at : at + size] = bytes(size)
+    return bytes(result)
+
+
+def begin_with_code(data: bytes) -> bytes:
+    """Returns ``data``, an object for 32-bit Arm, in which tools take what functions begin with for
+    instructions, where these were given as bytes.
+
+    LLVM says by the symbols ``$d`` and ``$t`` where data and instructions begin. One of data at the
+    beginning of a section that has instructions behind it is turned into one of those.
+    """
+    result = bytearray(data)
+    sections = list(_sections(data))
+    for _, _, fields, _ in sections:
+        kind, offset, size, strings = fields[1], fields[4], fields[5], fields[6]
+        if kind != _SHT_SYMTAB:
+            continue
+        names = sections[strings - 1][2][4]
+        instructions: dict[int, int] = {}  # a name of that kind by the number of the section
+        begins: dict[int, int] = {}
+        for at in range(offset, offset + size, _SYMBOL32.size):
+            name, value, _, _, _, section = _SYMBOL32.unpack_from(data, at)
+            match data[names + name : names + name + 3]:
+                case b"$t\0":
+                    instructions[section] = name
+                case b"$d\0" if value == 0:
+                    begins[section] = at
+        for section in begins.keys() & instructions.keys():
+            _, *rest = _SYMBOL32.unpack_from(data, begins[section])
+            _SYMBOL32.pack_into(result, begins[section], instructions[section], *rest)
     return bytes(result)
 
 

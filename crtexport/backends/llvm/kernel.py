@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
+from crtexport.backends.llvm.assembled import define_assembled
 from crtexport.backends.llvm.calling import Calling, bound_operand
 from crtexport.backends.llvm.cast import cast
 from crtexport.backends.llvm.fused import fused, has_fused
@@ -26,6 +27,7 @@ from crtexport.backends.llvm.types import (
 from crtexport.backends.llvm.vectors import load_vector, store_vector
 from crtexport.kir import language as kir
 from crtexport.kir.alignment import alignment
+from crtexport.kir.assembly.assemble import assembled
 from crtexport.kir.intrinsics.fma import FMA
 from crtexport.kir.intrinsics.registry import find_intrinsic
 from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
@@ -142,6 +144,7 @@ class _KernelPrinter:
     # ---- functions -----------------------------------------------------------------------------
 
     def function(self, symbol: str, kernel: Kernel, linkage: Linkage, calling: Calling) -> str:
+        self._kernel, self._symbol = kernel, symbol
         given = {p: bound_operand(arg, self._target) for p, arg in calling.bound.items()}
         params = []
         for position, buffer in enumerate(kernel.buffers):
@@ -236,6 +239,8 @@ class _KernelPrinter:
         self._current.clear()
 
     def _for(self, loop: kir.For) -> None:
+        if loop.assembled and self._assembled(loop):
+            return
         type_ = self._type(loop.extent.type)
         extent = self._expr(loop.extent)
         number = self._number()
@@ -262,6 +267,25 @@ class _KernelPrinter:
             f"done.{number}",
             f"br i1 {more}, label %loop.{number}, label %done.{number}{self._hints(loop)}",
         )
+
+    def _assembled(self, loop: kir.For) -> bool:
+        """Prints a call of a function of instructions; returns False where there are none."""
+        made = assembled(loop, self._kernel, self._target)
+        if made is None:
+            return False
+        symbol = define_assembled(f"{self._symbol}.{loop.var.name}", made, self._module)
+        args = []
+        for argument in made.arguments:
+            index = self._expr(argument.index)
+            if argument.buffer:
+                buffer = self._buffers[argument.buffer]
+                # What a pointer begins or ends with needn't be an element.
+                address = buffer.address.replace(" inbounds", "", 1)
+                args.append(f"ptr {self._assign(f'{address}{index}')}")
+            else:
+                args.append(f"i32 {index}")
+        self._line(f"call void {symbol}({', '.join(args)})")
+        return True
 
     def _hints(self, loop: kir.For) -> str:
         """Returns ``!llvm.loop`` metadata for the latch, or nothing."""

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-from crtexport.backends.llvm.elf import deactivate_sections
+from crtexport.backends.llvm.elf import begin_with_code, deactivate_sections
 
 LENGTH = struct.Struct("<Q")
 LIST, SETUP, MODULE = b"l", b"s", b"m"
@@ -111,7 +111,9 @@ class _Compiler:
         if _LATE in text:
             _inline_late(self._llvm, module, builder)
         data: bytes = self._machine.emit_object(module)
-        return deactivate_sections(data, _NOT_ON_ARM) if self._bare_arm else data
+        if not self._bare_arm:
+            return data
+        return deactivate_sections(begin_with_code(data), _NOT_ON_ARM)
 
 
 def _inline_late(llvm: Any, module: Any, builder: Any) -> None:

@@ -64,7 +64,7 @@ class _SkeletonWalk:
                 self.parts += (kir.StoreVector, stmt.buffer.name, stmt.count)
             case kir.For():
                 innermost = not has_loop(stmt.body)
-                self.parts += (kir.For, stmt.var.name, stmt.unroll, stmt.vectorize)
+                self.parts += (kir.For, stmt.var.name, stmt.unroll, stmt.vectorize, stmt.assembled)
                 at = ConstantPosition.INNER_EXTENT if innermost else ConstantPosition.EXTENT
                 inside = ConstantPosition.INSIDE if innermost else place
             case kir.If():

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from crtexport.ir.graph import Node
 from crtexport.ir.types import ConstantRef, DType
 from crtexport.kir.analysis.kernel_merging import names_in
 from crtexport.kir.builder import (
@@ -47,6 +46,7 @@ from crtexport.lowering.weight_packing import (
     packed,
 )
 from crtexport.schedules.common.candidates import Candidate, changed
+from crtexport.schedules.common.scratch_room import held, largest
 
 SMALL = 1024
 """Bytes of weights that may be unpacked whatever memory the other nodes want."""
@@ -72,7 +72,8 @@ def candidates(
     times as slow, so the bytes may take as much memory as the largest node's tensors; else only as
     much as these leave.
     """
-    if context.input(1).nbytes > max(SMALL, _room(context, alone=alone)):
+    room = largest(context.graph) - (0 if alone else held(context))
+    if context.input(1).nbytes > max(SMALL, room):
         return []
     if not found or _unpacking(context, found[0].make()) is None:
         return []
@@ -83,21 +84,6 @@ def candidates(
     return [
         replace(variant, name=f"unpacked, {variant.name}") for variant in changed(found, change)
     ]
-
-
-def _room(context: Context, *, alone: bool) -> int:
-    """Returns the bytes of the largest node's tensors in the workspace; unless ``alone``, without
-    the bytes of this node's tensors."""
-    graph = context.graph
-    caller = {*graph.inputs, *graph.outputs}
-
-    def held(node: Node) -> int:
-        return sum(
-            graph.type(tensor).nbytes for tensor in {*node.inputs, *node.outputs} - caller
-            if tensor is not None and graph.constant(tensor) is None
-        )
-
-    return max(map(held, graph.nodes)) - (0 if alone else held(context.node))
 
 
 class BitFieldPacking(Packing, frozen=True):

@@ -82,42 +82,52 @@ def _unrolled(found: Iterable[Candidate], copies: int) -> list[Candidate]:
 
 
 def _riscv(context: Context, optimize: str) -> list[Candidate]:
-    from crtexport.schedules.scalar import depthwise_planes, register_blocks
+    from crtexport.schedules.scalar import depthwise_planes, plane_geometry, register_blocks
 
     return (
         register_blocks.candidates(context, optimize, register_blocks.RISCV)
-        or depthwise_planes.candidates(context, depthwise_planes.BYTES)
+        or depthwise_planes.candidates(context, plane_geometry.BYTES)
     )
 
 
 def _few_registers(context: Context, optimize: str) -> list[Candidate]:
-    from crtexport.schedules.scalar import depthwise_planes, pixel_pairs_mul32, register_blocks
+    from crtexport.schedules.scalar import (
+        depthwise_planes,
+        pixel_pairs_mul32,
+        plane_geometry,
+        register_blocks,
+    )
 
     return (
         pixel_pairs_mul32.candidates(context)
         + register_blocks.candidates(context, optimize, register_blocks.ARMV6M)
-        or depthwise_planes.candidates(context, depthwise_planes.LONE_WORDS)
+        or depthwise_planes.candidates(context, plane_geometry.LONE_WORDS)
     )
 
 
 def _arm(context: Context, optimize: str) -> list[Candidate]:
-    from crtexport.schedules.scalar import depthwise_planes, register_blocks
+    from crtexport.schedules.scalar import depthwise_planes, plane_geometry, register_blocks
 
     return (
         register_blocks.candidates(context, optimize)
-        or depthwise_planes.candidates(context, depthwise_planes.WORDS)
+        or depthwise_planes.candidates(context, plane_geometry.WORDS)
     )
 
 
 def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
     """``floats``: sums are scaled in them."""
-    from crtexport.schedules.scalar import depthwise_planes, smlad_channel_pairs, smlad_int16
+    from crtexport.schedules.scalar import (
+        depthwise_planes,
+        plane_geometry,
+        smlad_channel_pairs,
+        smlad_int16,
+    )
 
     return (
         smlad_channel_pairs.candidates(context, floats=floats)
         or smlad_int16.candidates(context, optimize)
         or depthwise_planes.candidates(
-            context, depthwise_planes.FLOAT_PAIRS if floats else depthwise_planes.PAIRS
+            context, plane_geometry.FLOAT_PAIRS if floats else plane_geometry.PAIRS
         )
     )
 

@@ -13,14 +13,9 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Sequence
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
-from crtexport.ir.window import WindowGeometry
 from crtexport.kir.builder import (
     KernelBuilder,
     add,
@@ -40,6 +35,15 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.scalar.plane_geometry import (
+    PAIRS,
+    PlaneGeometry,
+    PlaneLayout,
+    TapProduct,
+    geometries,
+    row_products,
+    weight_pairs,
+)
 from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue, RequantMethod, ScalarEpilogue
 from crtexport.schedules.scalar.requantize_int16 import Int16Epilogue
 from crtexport.schedules.scalar.requantize_mul32 import Mul32Epilogue
@@ -50,30 +54,8 @@ _FEW = 2
 """Steps along a row up to which each has instructions of its own."""
 MOST_TAPS = 32
 """Windows up to which each tap has an instruction of its own."""
-_TALL = 6
-"""Most rows of outputs in a band: where the input dies, the output trails it by a band."""
-
-
-class PlaneLayout(Struct, frozen=True):
-    """Planes of integers for a machine.
-
-    ``columns``: of a ``value`` of the plane, where the input is int8. ``outputs_per_block``:
-    neighbouring outputs that are made at once, by preference: the first that divides a row.
-    ``held``: most weights of a window that are kept in registers.
-    """
-
-    columns: int
-    value: Scalar
-    outputs_per_block: tuple[int, ...]
-    held: int
-    method: RequantMethod
-
-
-PAIRS = PlaneLayout(2, Scalar.I32, (2,), 0, RequantMethod.DSP)
-FLOAT_PAIRS = replace(PAIRS, method=RequantMethod.FPU)
-WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL64)
-LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY)
-BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
+LIKELY = 3
+"""Geometries that are compared exactly."""
 
 
 def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]:
@@ -100,19 +82,13 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
         )
     if scaling is None:
         return []
-    columns = context.output().shape[2]
-    counts = layout.outputs_per_block
-    most_outputs = next((n for n in counts if columns % n == 0), counts[0])
-    usual = PlaneGeometry.at_best(context, op, layout.columns, most_outputs)
     return [
         Candidate(
-            f"planes, {band} rows",
-            functools.partial(_lower, context, layout, sums, scaling, replace(usual, band=band)),
-            rare=band != usual.band,
+            f"planes, {geometry.band} rows, {geometry.outputs_per_block} columns",
+            functools.partial(_lower, context, layout, sums, scaling, geometry),
+            rare=number >= LIKELY or bool(layout.outputs_per_block and number),
         )
-        for band in sorted(
-            range(1, min(usual.y[1], _TALL) + 1), key=lambda band: band != usual.band
-        )
+        for number, geometry in enumerate(geometries(context, op, layout))
     ]
 
 
@@ -141,103 +117,6 @@ def _lower(
     return lowering.finish()
 
 
-class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
-    """A depthwise convolution band by band; ``band``: rows of outputs of a band; ``per_word``:
-    columns of a word; ``most_outputs``: neighbouring outputs of a row that may be computed
-    together."""
-
-    band: int
-    per_word: int
-    most_outputs: int
-
-    @staticmethod
-    def at_best(
-        context: Context, op: DepthwiseConv2D, per_word: int, most_outputs: int = 2
-    ) -> PlaneGeometry:
-        """Returns the geometry with the band that takes fewest instructions, by rough count."""
-        x, y, w = context.input(0).shape, context.output().shape, context.input(1).shape
-        below = (w[1] - 1) * op.dilation[0] + 1
-
-        def cost(band: int) -> int:
-            """Instructions, roughly: outputs and the rows that are spread for them."""
-            return -(-y[1] // band) * (
-                band * y[2] * w[1] * 4 + ((band - 1) * op.stride[0] + below) * x[2] * 2
-            )
-
-        band = min(range(1, min(y[1], _TALL) + 1), key=cost)
-        return PlaneGeometry(
-            x, y, (w[1], w[2]), op.stride, op.dilation, (op.padding.top, op.padding.left),
-            band=band, per_word=per_word, most_outputs=most_outputs,
-        )
-
-    @property
-    def band_rows(self) -> int:
-        """Rows of input that a band needs."""
-        return self.rows.covered(self.band)
-
-    @property
-    def words(self) -> int:
-        """Words of a row of the plane."""
-        last = (self.y[2] - 1) * self.stride[1] + self.kernel[1] - 1
-        return last // self.per_word + 1
-
-    @property
-    def multiplier(self) -> int:
-        """Output channels of an input channel."""
-        return self.y[3] // self.x[3]
-
-    @property
-    def outputs_per_block(self) -> int:
-        """Neighbouring outputs that share words and, after which, columns are at the same place in
-        words again."""
-        return 1 if self.per_word == 2 and self.stride[1] % 2 == 0 else self.most_outputs
-
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """Returns where, in columns, the windows of neighbouring outputs begin."""
-        return tuple(i * self.stride[1] for i in range(self.outputs_per_block))
-
-
-class TapProduct(Struct, frozen=True):
-    """Taps of a row times a word of the plane: both halves, or ``halves`` (of the word, of the
-    weights)."""
-
-    word: int
-    weights: int
-    halves: tuple[int, int] | None
-
-
-def row_products(
-    shape: PlaneGeometry, start: int, pairs: Sequence[tuple[int, int]]
-) -> list[TapProduct]:
-    """Returns how the taps of a row that begins at column ``start`` of the words meet them."""
-    width = shape.kernel[1]
-    if shape.per_word == 1:
-        return [TapProduct(start + tap, tap, None) for tap in range(width)]
-    found, tap = [], 0
-    while tap < width:
-        word, half = divmod(start + tap, 2)
-        if half == 0 and tap + 1 < width:
-            found.append(TapProduct(word, pairs.index((tap, tap + 1)), None))
-            tap += 2
-        else:
-            number = next(i for i, pair in enumerate(pairs) if tap in pair)
-            found.append(TapProduct(word, number, (half, pairs[number].index(tap))))
-            tap += 1
-    return found
-
-
-def weight_pairs(shape: PlaneGeometry) -> list[tuple[int, int]]:
-    """Pairs of taps that a row needs in one word, wherever it begins; -1 where one is alone."""
-    width = shape.kernel[1]
-    pairs = {
-        (tap, tap + 1) for start in shape.starts for tap in range(start % 2, width - 1, 2)
-        if shape.per_word == 2
-    }
-    pairs |= {(tap, -1) for tap in range(width) if not any(tap in pair for pair in pairs)}
-    return sorted(pairs)
-
-
 class Planes(abc.ABC):
     """Emits the kernel; what is done with a plane is for those below to say."""
 
@@ -262,13 +141,12 @@ class Planes(abc.ABC):
         """Bands of all images, and in them channel by channel."""
         b, shape = self.b, self.shape
         self._fill_edges()
-        bands = -(-shape.y[1] // shape.band)
-        with b.loop("n", shape.y[0]) as n, b.loop("band", bands) as band:
+        with b.loop("n", shape.y[0]) as n, b.loop("band", shape.bands) as band:
             top = mul(band, const(shape.band))
             if shape.y[1] % shape.band:  # the last one does some rows again
                 top = min_(top, const(shape.y[1] - shape.band))
             top = b.let("top", top)
-            with b.loop("ic", shape.x[3]) as ic:
+            with b.loop("ic", shape.x[3], assembled=True) as ic:
                 self._spread(n, top, ic)
                 with b.loop("m", shape.multiplier) as m:
                     channel = b.let("channel", add(mul(ic, const(shape.multiplier)), m))
@@ -295,28 +173,40 @@ class Planes(abc.ABC):
 
     def _fill_edges(self) -> None:
         """Words of nothing but padding never change."""
-        outside = self._kinds()[2]
+        b, shape, outside = self.b, self.shape, self._kinds()[2]
         if outside:
-            with self.b.loop("edge_row", self.shape.band_rows) as row:
+            with b.loop("edge_row", shape.band_rows) as row:
                 for word in outside:
                     self._put(row, const(word), self.filler)
+        if shape.bands == 1:
+            for row_ in sorted(set(range(shape.band_rows)) - set(shape.rows_inside)):
+                with b.loop("edge_word", shape.words) as word_:
+                    self._put(const(row_), word_, self.filler)
 
     def _put(self, row: Expr, word: Expr, value: Expr) -> None:
         self.b.store(self.plane, add(mul(row, const(self.shape.words)), word), value)
 
     def _spread(self, n: Expr, top: Expr, ic: Expr) -> None:
         """A band of a channel's rows into the plane."""
-        b, shape = self.b, self.shape
-        with b.loop("row", shape.band_rows) as row:
-            first = sub(mul(top, const(shape.stride[0])), const(shape.pad_before[0]))
-            iy = b.let("iy", add(first, row))
-            if shape.rows.inside:
-                self._spread_row(n, iy, ic, row)
-                return
-            with b.if_(and_(ge(iy, const(0)), lt(iy, const(shape.x[1])))):
-                self._spread_row(n, iy, ic, row)
-            with b.else_(), b.loop("fill", shape.words) as word:
-                self._put(row, word, self.filler)
+        b, rows = self.b, self.shape.rows_inside
+        first = sub(mul(top, const(self.shape.stride[0])), const(self.shape.pad_before[0]))
+        for row in (*range(rows.start), *range(rows.stop, self.shape.band_rows)):
+            if self.shape.bands > 1:
+                with b.named(f"row{row}"):
+                    self._spread_row_if(n, b.let("iy", add(first, const(row))), ic, const(row))
+        if rows:
+            with b.loop("row", len(rows)) as number:
+                row_ = add(number, const(rows.start))
+                self._spread_row(n, add(first, row_), ic, row_)
+
+    def _spread_row_if(self, n: Expr, iy: Expr, ic: Expr, row: Expr) -> None:
+        """A row that may be outside of the image."""
+        b = self.b
+        with b.if_(and_(ge(iy, const(0)), lt(iy, const(self.shape.x[1])))):
+            self._spread_row(n, iy, ic, row)
+        with b.else_():
+            for word in range(self.shape.words):
+                self._put(row, const(word), self.filler)
 
     def _spread_row(self, n: Expr, iy: Expr, ic: Expr, row: Expr) -> None:
         b = self.b

@@ -12,8 +12,9 @@ from crtexport.kir.builder import add, cast, const, load
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.float_layers import Numbers
-from crtexport.schedules.scalar.depthwise_planes import MOST_TAPS, PlaneGeometry, Planes
+from crtexport.schedules.scalar.depthwise_planes import MOST_TAPS, Planes
 from crtexport.schedules.scalar.fpu_dense import FloatEpilogue, fma
+from crtexport.schedules.scalar.plane_geometry import PlaneGeometry
 
 TOGETHER = 4
 """Neighbouring outputs whose sums stay in registers, beside the weights."""
@@ -25,7 +26,7 @@ def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     _, height, width, _ = context.input(1).shape
     if height * width > MOST_TAPS or op.dilation[1] != 1:
         return None
-    shape = PlaneGeometry.at_best(context, op, per_word=1, most_outputs=TOGETHER)
+    shape = PlaneGeometry.banded(context, op, per_word=1, outputs_per_block=TOGETHER)
     lowering = Lowering("depthwise_conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
     finish = FloatEpilogue(lowering, Numbers.of(context, op, 3))

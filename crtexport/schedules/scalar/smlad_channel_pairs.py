@@ -45,7 +45,7 @@ from crtexport.schedules.scalar.requantize_int8 import (
 
 STEPS = (2, 4, 8, 16)
 """Words of a line that may be multiplied in one go; all of them are another choice."""
-LIKELY = {(1, 1): 4, (1, 2): 2, (2, 1): 64}
+LIKELY = {(1, 1): 4, (1, 2): 8, (2, 1): 64, (2, 2): 8}
 """Pixels and pairs of channels whose sums leave registers for what they are made of, and the most
 words for which that is so: compilers load all weights of one pixel's words before they use them."""
 MOST_WHOLE = 64
@@ -194,7 +194,12 @@ class _ChannelPairs(BlockedProducts):
         self.weights, self.lines, self.output = buffers
 
     def all_channels(self, pixels: list[Expr]) -> None:
-        b, rows, pairs, words = self.b, self.rows(pixels), self.pairs, self.windows.words
+        rows = self.rows(pixels)
+        with self.b.loop("channels", 1, assembled=True):
+            self._all_channels(rows)
+
+    def _all_channels(self, rows: list[Expr]) -> None:
+        b, pairs, words = self.b, self.pairs, self.windows.words
         blocks, single = divmod(self.channels // 2, pairs)
         if blocks:
             with b.loop("block", blocks) as block:

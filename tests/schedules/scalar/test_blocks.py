@@ -24,6 +24,7 @@ from crtexport.schedules.scalar import (
     depthwise_planes,
     gemm_blocks,
     pixel_pairs_mul32,
+    plane_geometry,
     register_blocks,
     smlad_channel_pairs,
 )
@@ -59,16 +60,16 @@ VARIANTS: dict[str, Variants] = {
     ),
     "quads": lambda context: (
         register_blocks.candidates(context, "balanced")
-        or depthwise_planes.candidates(context, depthwise_planes.WORDS)
+        or depthwise_planes.candidates(context, plane_geometry.WORDS)
     ),
     "armv6m": lambda context: (
         pixel_pairs_mul32.candidates(context)
         + register_blocks.candidates(context, "balanced", register_blocks.ARMV6M)
-        or depthwise_planes.candidates(context, depthwise_planes.LONE_WORDS)
+        or depthwise_planes.candidates(context, plane_geometry.LONE_WORDS)
     ),
     "riscv": lambda context: (
         register_blocks.candidates(context, "balanced", register_blocks.RISCV)
-        or depthwise_planes.candidates(context, depthwise_planes.BYTES)
+        or depthwise_planes.candidates(context, plane_geometry.BYTES)
     ),
     "sse": vector_variant(X86Machine(4, fma=False)),
     "avx2": vector_variant(X86Machine(8, fma=True)),

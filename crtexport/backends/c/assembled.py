@@ -1,0 +1,51 @@
+"""Functions whose instructions are given, in GNU C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from crtexport.backends.c.literals import STORAGE
+from crtexport.kir.assembly.assemble import Assembled
+from crtexport.kir.language import Body, For, Kernel, Let, Local
+from crtexport.kir.walk import expressions, variables, walk
+
+_CHANGED = '"r0", "r1", "r2", "r3", "r12", "lr", "cc", "memory"'
+
+
+def function(name: str, made: Assembled, kernel: Kernel) -> str:
+    """The definition of a function that consists of instructions alone: compilers add none and
+    don't look into it."""
+    buffers = {buffer.name: buffer for buffer in kernel.buffers}
+    params = []
+    for number, argument in enumerate(made.arguments):
+        type_ = "int32_t "
+        if argument.buffer:
+            buffer = buffers[argument.buffer]
+            type_ = f"{'' if buffer.writable else 'const '}{STORAGE[buffer.dtype]} *"
+        params.append(f"    {type_}{argument.register.name}_{number} CRT_GIVEN")
+    lines = [
+        f'        "{line}\\n"' if line.endswith(":") else f'        "\\t{line}\\n"'
+        for line in made.lines
+    ]
+    return "\n".join([
+        "#if CRT_ASSEMBLY", "__attribute__((naked, noinline))", f"static void {name}(",
+        ",\n".join(params) + ")", "{", "    __asm__ volatile (", *lines,
+        f"        : : : {_CHANGED});", "}", "#endif",
+    ])
+
+
+def idle(loop: For, made: Assembled) -> Iterator[str]:
+    """Yields the variables from outside that a loop names, but not a call of its instructions."""
+    named = {
+        name for stmt in (loop, *walk(loop.body)) for expr in expressions(stmt)
+        for name in variables(expr)
+    }
+    inside = {loop.var.name, *_defined(loop.body)}
+    passed = {name for argument in made.arguments for name in variables(argument.index)}
+    yield from sorted(named - inside - passed)
+
+
+def _defined(body: Body) -> Iterator[str]:
+    for stmt in walk(body):
+        if isinstance(stmt, Let | Local | For):
+            yield stmt.var.name

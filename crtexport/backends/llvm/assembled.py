@@ -1,0 +1,25 @@
+"""Functions whose instructions are given."""
+
+from __future__ import annotations
+
+import struct
+
+from crtexport.backends.llvm.types import ModuleText
+from crtexport.kir.assembly.assemble import Assembled
+
+
+def define_assembled(symbol: str, made: Assembled, module: ModuleText) -> str:
+    """Adds the definition of ``symbol`` to ``module``; returns how it is called.
+
+    LLVM puts the instructions before what it makes of the body, which is the return to the caller.
+    The fence makes no instruction; it says that there may be others, which read and write memory.
+    """
+    types = ", ".join("ptr" if argument.buffer else "i32" for argument in made.arguments)
+    halves = struct.unpack(f"<{len(made.code) // 2}H", made.code)
+    given = ", ".join(f"i16 {half}" for half in halves)
+    module.helpers[symbol] = "\n".join([
+        (f'define internal void @{symbol}({types}) naked noinline #0 section ".text.{symbol}" '
+        f"prologue [{len(halves)} x i16] [{given}] {{"),
+        '  fence syncscope("singlethread") seq_cst', "  ret void", "}", "",
+    ])
+    return f"@{symbol}"

@@ -1,0 +1,326 @@
+"""Gives values registers, or places on the stack.
+
+What lives from one block to another is in a register of its own or on the stack, from where the
+blocks that use it load it. It goes to the stack where that takes the fewest cycles: what isn't used
+in innermost loops. Values of one block get what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.kir.assembly.instructions import (
+    COPY,
+    STACK,
+    Block,
+    Branch,
+    Constant,
+    Instruction,
+    Kind,
+    Loop,
+    Memory,
+    Node,
+    Register,
+    UnsupportedError,
+)
+from crtexport.kir.assembly.order import Facts, Graph, Ordered, ordered
+from crtexport.kir.assembly.spellings import Features
+from crtexport.kir.assembly.timing import TAKEN
+from crtexport.kir.language import Const
+
+NUMBERS = (*range(13), 14)
+"""Registers that may be used: all but the stack's and the program's."""
+_ROOM = len(NUMBERS)
+_LIKELY_TURNS = 16.0
+"""Turns of a loop whose extent isn't known."""
+_LIKELY = 0.75
+"""The part of the time that a condition holds: most say that something lies in an image."""
+_FEWER = 4
+"""Registers that a block may do without where values don't fit beside lasting ones, and one."""
+_LONG = 1 << 20
+_TRIES = 3
+"""Values that are put on the stack although that isn't needed, until nothing gets better."""
+
+
+_LOAD = "ldr {w}, [{base}, #{at}]"
+
+
+class Placed(Struct, frozen=True):
+    """``bodies``: the instructions of each block in their order; ``numbers``: those of registers in
+    each block; ``slots``: places on the stack, ``cycles``: of a run."""
+
+    bodies: dict[Block, list[Instruction]]
+    numbers: dict[Block, dict[Register, int]]
+    lasting: dict[Register, int]
+    slots: list[Register]
+    cycles: float
+
+
+class Liveness:
+    """The values that each block is given and leaves to others."""
+
+    def __init__(self, nodes: list[Node], features: Features) -> None:
+        self.nodes, self.features = nodes, features
+        self.before: dict[Block, set[Register]] = {}
+        self.after: dict[Block, set[Register]] = {}
+        self.times: dict[Block, float] = {}
+        self.branches = 0.0  # that are taken
+        self._count(nodes, 1)
+        self._body(nodes, set())
+        self.lasting = list(dict.fromkeys(
+            register for block in self.before
+            for register in (*_ordered(self.before[block]), *_ordered(self.after[block]))
+        ))
+
+    def _count(self, nodes: list[Node], times: float) -> None:
+        for node in nodes:
+            match node:
+                case Block():
+                    self.times[node] = times
+                case Loop(extent=extent):
+                    again = float(extent.value) if isinstance(extent, Const) else _LIKELY_TURNS
+                    self.branches += times * again
+                    self._count(node.body, times * again)
+                case Branch():
+                    # One branch if the condition holds, behind that side; one if it doesn't.
+                    self.branches += times
+                    self._count(node.then.body, times * _LIKELY)
+                    self._count(node.other.body, times * (1 - _LIKELY))
+
+    def _body(self, nodes: list[Node], after: set[Register]) -> set[Register]:
+        """Returns what is live before ``nodes``, if ``after`` is behind them."""
+        for node in reversed(nodes):
+            match node:
+                case Loop():
+                    after = self._body(node.body, after | self._body(node.body, after))
+                case Branch():
+                    after = self._body(node.then.body, after) | self._body(node.other.body, after)
+                case Block():
+                    self.after[node] = after
+                    after = set(after)
+                    for one in reversed((*node.body, *node.tail)):
+                        after = (after - set(one.writes)) | set(_variables(one))
+                    self.before[node] = after
+        return after
+
+
+def _ordered(registers: Iterable[Register]) -> list[Register]:
+    return sorted(registers, key=lambda one: one.number)
+
+
+def _variables(one: Instruction) -> Iterator[Register]:
+    return (r for r in one.wanted if not isinstance(r, Constant) and r is not STACK)
+
+
+class Allocation:
+    """Looks for the values that are best on the stack."""
+
+    def __init__(
+        self, nodes: list[Node], features: Features, apart: Collection[frozenset[str]]
+    ) -> None:
+        self.live = Liveness(nodes, features)
+        self.features, self.apart = features, apart
+        self._graphs: dict[object, Graph] = {}
+        self._known: dict[object, Ordered | None] = {}
+
+    def result(self) -> Placed:
+        """Raises UnsupportedError where there aren't enough registers."""
+        stack: list[Register] = []
+        best: Placed | None = None
+        tried = 0
+        costs = {one: self._cost(one) for one in self.live.lasting}
+        waiting = sorted(costs, key=lambda one: (costs[one], one.number))
+        while tried <= _TRIES:
+            found = self._placed(stack)
+            if found is not None and (best is None or found.cycles < best.cycles):
+                best, tried = found, 0
+            elif best is not None:
+                tried += 1
+            if not waiting or (best is not None and costs[waiting[0]] > best.cycles / 8):
+                break
+            stack = [*stack, waiting.pop(0)]
+        if best is None:
+            raise UnsupportedError("there are too few registers")
+        return best
+
+    def _cost(self, register: Register) -> float:
+        """The cycles of loading a value wherever it is used, and of storing it where it changes."""
+        cost = 0.0
+        for block, times in self.live.times.items():
+            body = [*block.body, *block.tail]
+            read = any(register in one.wanted for one in body)
+            written = any(register in one.writes for one in body)
+            cost += times * (1.5 * read + written)
+        return cost
+
+    def _placed(self, stack: list[Register]) -> Placed | None:
+        """The blocks in order if ``stack`` is there; None if that leaves too few registers."""
+        bodies, total, numbers = {}, 0.0, {}
+        lasting = self._colored([one for one in self.live.lasting if one not in stack])
+        if lasting is None:
+            return None
+        for block, times in self.live.times.items():
+            for fewer in range(_FEWER):
+                found = self._order(block, stack, fewer)
+                own = self._numbered(block, found.body, lasting) if found is not None else None
+                if found is None or own is not None:
+                    break
+            if found is None or own is None:
+                return None
+            bodies[block], numbers[block] = found.body, own
+            total += times * found.cycles
+        return Placed(bodies, numbers, lasting, stack, total + TAKEN * self.live.branches)
+
+    # ---- blocks
+
+    def _order(self, block: Block, stack: list[Register], fewer: int) -> Ordered | None:
+        """A block in order; ``fewer``: registers that aren't used."""
+        body = [*block.body, *block.tail]
+        used = {r for one in body for r in (*one.wanted, *one.writes)}
+        before, after = self.live.before[block], self.live.after[block]
+        needed = [one for one in _ordered(after & used) if one not in stack]
+        room = _ROOM - fewer - sum(one not in stack for one in before & after - used)
+        here = block, tuple(one for one in stack if one in used)
+        if here not in self._graphs:
+            changed, tail = self._loaded(block, body, stack)
+            self._graphs[here] = Graph(changed, Facts(self.apart, needed, tail))
+        key = here, room
+        if key not in self._known:
+            self._known[key] = ordered(self._graphs[here], room, self.features)
+        return self._known[key]
+
+    def _loaded(
+        self, block: Block, body: list[Instruction], stack: list[Register]
+    ) -> tuple[list[Instruction], list[int]]:
+        """A block that loads what is on the stack before it uses that, and stores what it changes;
+        and where its tail is then."""
+        here: dict[Register, Register] = {}
+        changed: dict[Register, Register] = {}
+        result: list[Instruction] = []
+        tail: list[int] = []
+        for one in body:
+            copied = one.reads[0] if one.text == COPY else None
+            if copied in stack and copied not in here and one.writes[0] not in stack:
+                result.append(Instruction(_LOAD, one.writes, (), Kind.LOAD, _slot(one.reads[0])))
+                continue
+            for register in _variables(one):
+                if register in stack and register not in here:
+                    own = here[register] = Register(register.name)
+                    result.append(Instruction(_LOAD, (own,), (), Kind.LOAD, _slot(register)))
+            for register in one.writes:
+                if register in stack:
+                    changed[register] = here.setdefault(register, Register(register.name))
+            if one in block.tail:
+                tail.append(len(result))
+            result.append(_renamed(one, here))
+        for register, own in changed.items():
+            if register in self.live.after[block]:
+                result.append(Instruction(
+                    "str {0}, [{base}, #{at}]", (), (own,), Kind.STORE, _slot(register)
+                ))
+        return result, tail
+
+    # ---- registers
+
+    def _colored(self, registers: list[Register]) -> dict[Register, int] | None:
+        """Numbers for registers, others for those that are in a block together."""
+        live = self.live
+        together: dict[Register, set[Register]] = {one: set() for one in registers}
+        for block in live.times:
+            written = {r for one in (*block.body, *block.tail) for r in one.writes}
+            present = live.before[block] | live.after[block] | written
+            for one in registers:
+                if one in present:
+                    together[one] |= present
+        numbers: dict[Register, int] = {}
+        for one in registers:
+            taken = {numbers[other] for other in together[one] if other in numbers}
+            free = [number for number in NUMBERS if number not in taken]
+            if not free:
+                return None
+            numbers[one] = free[0]
+        return numbers
+
+    def _numbered(
+        self, block: Block, body: list[Instruction], lasting: Mapping[Register, int]
+    ) -> dict[Register, int] | None:
+        """Numbers for all registers of a block in order."""
+        before = {one for one in self.live.before[block] if one in lasting}
+        after = {one for one in self.live.after[block] if one in lasting}
+        live = _Spans(body, before, after)
+        busy: dict[int, list[tuple[int, int]]] = {number: [] for number in NUMBERS}
+        numbers: dict[Register, int] = {}
+        for register, number in lasting.items():
+            spans = live.spans.get(register, [])
+            busy[number] += spans
+            if spans:
+                numbers[register] = number
+        others = [one for one in live.spans if one not in lasting]
+        for register in sorted(others, key=lambda one: live.spans[one][0]):
+            begin, end = live.spans[register][0][0], live.spans[register][-1][1]
+            fits = [
+                (_gap(busy[number], end), number) for number in NUMBERS
+                if all(end <= first or begin >= last for first, last in busy[number])
+            ]
+            if not fits:
+                return None
+            number = min(fits)[1]
+            busy[number].append((begin, end))
+            numbers[register] = number
+        return numbers
+
+
+def _gap(busy: Iterable[tuple[int, int]], end: int) -> int:
+    """Returns how long a register has nothing to do behind a value that is in it until ``end``."""
+    return min((first - end for first, _ in busy if first >= end), default=_LONG)
+
+
+class _Spans:
+    """From which instruction to which each register of a block is taken: from one that writes it to
+    the last that reads it."""
+
+    def __init__(
+        self, body: list[Instruction], before: set[Register], after: set[Register]
+    ) -> None:
+        self.spans: dict[Register, list[tuple[int, int]]] = {}
+        open_: dict[Register, tuple[int, int]] = dict.fromkeys(before, (-1, -1))
+        for number, one in enumerate(body):
+            for register in _variables(one):
+                begin, _ = open_.get(register, (-1, -1))
+                open_[register] = begin, number
+            for register in one.writes:
+                if register in open_:
+                    begin, end = open_[register]
+                    if end == number:  # read and written: it goes on
+                        open_[register] = begin, number
+                        continue
+                    self._close(register, open_[register])
+                open_[register] = number, number
+        for register, (begin, end) in open_.items():
+            last = len(body) + 1 if register in after else end
+            self._close(register, (begin, last))
+
+    def _close(self, register: Register, span: tuple[int, int]) -> None:
+        begin, end = span
+        if end > begin or begin >= 0:
+            self.spans.setdefault(register, []).append((begin, max(end, begin + 1)))
+
+
+def _slot(register: Register) -> Memory:
+    return Memory("", register, 0, STACK, 0, 4)
+
+
+def _renamed(one: Instruction, names: Mapping[Register, Register]) -> Instruction:
+    if not any(r in names for r in (*one.wanted, *one.writes)):
+        return one
+    memory = one.memory
+    if memory is not None and memory.base in names:
+        memory = replace(memory, base=names[memory.base])
+    return replace(
+        one, writes=tuple(names.get(r, r) for r in one.writes),
+        reads=tuple(names.get(r, r) for r in one.reads), memory=memory,
+        adds=names.get(one.adds, one.adds) if one.adds is not None else None,
+    )

@@ -1,0 +1,310 @@
+"""Orders the instructions of a block so that few registers and cycles are enough.
+
+Loads one behind the other take a cycle each, lone ones two. So as many as there are registers for
+are put together, those first whose values are used first; then follows what uses the values up,
+and only when that is done the next loads.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.kir.assembly.instructions import (
+    STACK,
+    Constant,
+    Instruction,
+    Kind,
+    Memory,
+    Register,
+    constant,
+)
+from crtexport.kir.assembly.spellings import Features
+from crtexport.kir.assembly.timing import cycles
+
+_MOST_FREE = 4
+"""The most registers that loads leave to what uses the values; which number is best is tried."""
+_ALWAYS = 1 << 20
+"""More readers than a value has."""
+
+
+class Ordered(Struct, frozen=True):
+    """Instructions in their order, and the cycles that they take behind a branch."""
+
+    body: list[Instruction]
+    cycles: int
+
+
+class Facts(Struct, frozen=True):
+    """Of a block: accesses of two buffers that are ``apart`` never meet; values of ``needed``
+    registers are wanted behind it; ``tail``: the numbers of instructions that come last, in their
+    order, but for what stores their results."""
+
+    apart: Collection[frozenset[str]]
+    needed: Collection[Register]
+    tail: Sequence[int] = ()
+
+
+def ordered(graph: Graph, room: int, features: Features) -> Ordered | None:
+    """Returns the best order that is found in which ``room`` registers are enough; None if none
+    is."""
+    best: Ordered | None = None
+    for free in range(_MOST_FREE + 1):
+        better = False
+        for eager in (True, False):
+            found = _Run(graph, room, free, features, eager=eager).result()
+            if found is not None and (best is None or found.cycles < best.cycles):
+                best, better = found, True
+        if best is not None and not better:
+            break
+    return best
+
+
+class Graph:
+    """The instructions of a block, what must come before what, and the values that they read and
+    write.
+
+    Values are numbered: a register that is written several times holds one after the other.
+    """
+
+    def __init__(self, body: Sequence[Instruction], facts: Facts) -> None:
+        self.body = body
+        count = len(body)
+        self.after: list[set[int]] = [set() for _ in range(count)]
+        self.reads: list[tuple[int, ...]] = []
+        self.writes: list[tuple[int, ...]] = []
+        self.constants: list[tuple[int, ...]] = []
+        self.readers: list[list[int]] = []  # of each value
+        self.given: list[int] = []  # values that are there before
+        self._facts = facts
+        self._current: dict[Register, int] = {}
+        self._writer: dict[int, int] = {}
+        for number, one in enumerate(body):
+            self._add(number, one)
+        # How many instructions use a value up.
+        kept = [self._value_in(register) for register in facts.needed]
+        self.users = [len(readers) for readers in self.readers]
+        for value in kept:
+            self.users[value] += _ALWAYS
+        self._order_memory()
+        for place, last in enumerate(facts.tail):
+            for number in set(range(count)) - self.after[last] - set(facts.tail[place:]):
+                self.after[number].add(last)
+        self.waits = [0] * count
+        for targets in self.after:
+            for target in targets:
+                self.waits[target] += 1
+        self.first_use = [
+            min((self.readers[value][0] for value in writes if self.readers[value]), default=number)
+            for number, writes in enumerate(self.writes)
+        ]
+        self.asked = Counter(value for values in self.constants for value in values)
+        # Registers more that are taken behind an instruction.
+        self.more = [
+            len(writes) - sum(self.users[value] == 1 for value in reads)
+            for reads, writes in zip(self.reads, self.writes, strict=True)
+        ]
+        self.live = sum(self.users[value] > 0 for value in self.given)
+
+    def _value_in(self, register: Register) -> int:
+        if register not in self._current:
+            self._current[register] = self._new()
+            self.given.append(self._current[register])
+        return self._current[register]
+
+    def _new(self) -> int:
+        self.readers.append([])
+        return len(self.readers) - 1
+
+    def _add(self, number: int, one: Instruction) -> None:
+        wanted = dict.fromkeys(
+            r for r in one.wanted if not isinstance(r, Constant) and r is not STACK
+        )
+        reads = tuple(self._value_in(register) for register in wanted)
+        for value in reads:
+            if value in self._writer:
+                self.after[self._writer[value]].add(number)
+            self.readers[value].append(number)
+        self.constants.append(tuple(dict.fromkeys(
+            r.value for r in one.reads if isinstance(r, Constant)
+        )))
+        writes = []
+        for register in one.writes:
+            old = self._current.get(register)
+            if old is not None:
+                before = [*self.readers[old], *([self._writer[old]] if old in self._writer else [])]
+                for other in before:
+                    if other != number:
+                        self.after[other].add(number)
+            value = self._current[register] = self._new()
+            self._writer[value] = number
+            writes.append(value)
+        self.reads.append(reads)
+        self.writes.append(tuple(writes))
+
+    def _order_memory(self) -> None:
+        stores: list[int] = []
+        loads: list[int] = []
+        for number, one in enumerate(self.body):
+            memory = one.memory
+            if memory is None:
+                continue
+            others = stores + loads if one.kind is Kind.STORE else stores
+            for other in others:
+                theirs = self.body[other].memory
+                if theirs is not None and self._meet(memory, theirs):
+                    self.after[other].add(number)
+            (stores if one.kind is Kind.STORE else loads).append(number)
+
+    def _meet(self, a: Memory, b: Memory) -> bool:
+        """Returns whether two accesses may be of the same bytes."""
+        if a.buffer != b.buffer:
+            return frozenset((a.buffer, b.buffer)) not in self._facts.apart
+        if a.place != b.place:
+            return True
+        return a.distance < b.distance + b.size and b.distance < a.distance + a.size
+
+
+class _Run:
+    """One way through a graph: ``free`` registers are left to what isn't a load; ``eager``: what
+    takes a register more comes before loads."""
+
+    def __init__(
+        self, graph: Graph, room: int, free: int, features: Features, *, eager: bool
+    ) -> None:
+        self.graph, self.room, self.free, self.features = graph, room, free, features
+        self.eager = eager
+        self.body: list[Instruction] = []
+        self.took = 0
+        self.waits, self.users, self.more = list(graph.waits), list(graph.users), list(graph.more)
+        self.done = [False] * len(graph.body)
+        self.made: dict[int, Register] = {}  # constants in registers
+        self.asked = dict(graph.asked)
+        self.live = graph.live
+        self.ready: list[int] = []
+        self.loads: list[tuple[int, int]] = []
+        for number, waits in enumerate(self.waits):
+            if not waits:
+                self._offer(number)
+
+    def _offer(self, number: int) -> None:
+        if self.graph.body[number].kind is Kind.LOAD:
+            insort(self.loads, (self.graph.first_use[number], number))
+        else:
+            insort(self.ready, number)
+
+    def result(self) -> Ordered | None:
+        """None if there aren't enough registers this way."""
+        constants = self.graph.constants
+        while self.loads or self.ready:
+            number = self._next()
+            if number is None:
+                return None
+            for value in constants[number]:
+                if value not in self.made and not self._make(value, constants[number]):
+                    return None
+            if not self._spare(self.more[number], constants[number]):
+                return None
+            self._emit(number)
+        return Ordered(self.body, self.took)
+
+    def _next(self) -> int | None:
+        """The instruction that comes next."""
+        last = self.body[-1] if self.body else None
+        may_load = self._may_load()
+        if may_load and last is not None and last.kind is Kind.LOAD:
+            return self.loads[0][1]
+        late = larger = None
+        for number in self.ready:
+            if self.more[number] > 0:
+                if larger is None and self._fits(number):
+                    larger = number
+            elif last is None or not self._waits_for(number, last):
+                return number
+            elif late is None:
+                late = number
+        if late is not None:
+            return late
+        if larger is not None and (self.eager or not may_load):
+            return larger
+        return self.loads[0][1] if self.loads else None
+
+    def _waits_for(self, number: int, last: Instruction) -> bool:
+        """Returns whether an instruction takes longer behind ``last``, or would on some cores."""
+        if not last.writes:
+            return False
+        one = self.graph.body[number]
+        if one.memory is not None and one.memory.base in last.writes:
+            return True
+        if last.kind is Kind.SIMPLE:
+            return False
+        return any(r in last.writes and r is not one.adds for r in one.reads)
+
+    def _may_load(self) -> bool:
+        if not self.loads:
+            return False
+        taken = self.live + len(self.made)
+        return taken + self.free < self.room or self.more[self.loads[0][1]] <= 0
+
+    def _fits(self, number: int) -> bool:
+        missing = sum(value not in self.made for value in self.graph.constants[number])
+        return self.live + self.more[number] + missing <= self.room
+
+    def _spare(self, more: int, wanted: Sequence[int]) -> bool:
+        """Makes room for ``more`` registers, by forgetting constants that aren't ``wanted``."""
+        while self.live + len(self.made) + more > self.room:
+            other = next((value for value in self.made if value not in wanted), None)
+            if other is None:
+                # The instruction may be the last that wants one, whose register it can have.
+                return self.live + len(self.made) + more <= self.room + sum(
+                    self.asked[value] == 1 for value in wanted
+                )
+            del self.made[other]
+        return True
+
+    def _make(self, value: int, wanted: Sequence[int]) -> bool:
+        """Puts a constant into a register."""
+        if not self._spare(1, wanted):
+            return False
+        register = Register("constant")
+        self._append(constant(register, value))
+        self.made[value] = register
+        return True
+
+    def _append(self, one: Instruction) -> None:
+        before = self.body[-1] if self.body else None
+        self.took += cycles(one, before, self.features)
+        self.body.append(one)
+
+    def _emit(self, number: int) -> None:
+        graph, one, users = self.graph, self.graph.body[number], self.users
+        self.live += self.more[number]
+        self.done[number] = True
+        for value in graph.reads[number]:
+            users[value] -= 1
+            if users[value] == 1:  # another one uses it up now
+                last = next(reader for reader in graph.readers[value] if not self.done[reader])
+                self.more[last] -= 1
+        if graph.constants[number]:
+            reads = tuple(self.made[r.value] if isinstance(r, Constant) else r for r in one.reads)
+            one = replace(one, reads=reads)
+            for value in graph.constants[number]:
+                self.asked[value] -= 1
+                if not self.asked[value]:
+                    del self.made[value]
+        for value in graph.writes[number]:
+            if not users[value]:
+                self.live -= 1
+        self._append(one)
+        if one.kind is Kind.LOAD:
+            self.loads.remove((graph.first_use[number], number))
+        else:
+            self.ready.remove(number)
+        for target in graph.after[number]:
+            self.waits[target] -= 1
+            if not self.waits[target]:
+                self._offer(target)

@@ -1,0 +1,41 @@
+"""Cycles of instructions on Cortex-M3 and M4, with memories that never wait.
+
+From "Table of processor instructions" and "Load/store timings" of Arm's technical reference manuals
+(DDI 0337 of the M3, 100166 of the M4): a load takes 2 cycles, one behind another load or store 1,
+unless it needs that one's result for its address; a store takes 1, products of 64 bits several on
+the M3. An address that the instruction before computes is a cycle late. What depends on values is
+in the middle of its range.
+"""
+
+from __future__ import annotations
+
+from crtexport.kir.assembly.instructions import Instruction, Kind
+from crtexport.kir.assembly.spellings import Features
+
+TAKEN = 3
+"""Cycles of a branch that is taken: one and, to fetch what is there, two, in the middle."""
+_DIVISION = 7
+_M3 = {Kind.ACCUMULATE: 2, Kind.LONG: 4, Kind.LONG_ACCUMULATE: 5}
+
+
+def cycles(one: Instruction, before: Instruction | None, features: Features) -> int:
+    """Returns the cycles of an instruction behind another one, None where a branch leads to it."""
+    took = one.count
+    if one.kind is Kind.LOAD:
+        took = 1 if _pipelined(one, before) else 2
+    elif one.kind is Kind.DIVIDE:
+        took = _DIVISION
+    elif not features.dsp:
+        took = _M3.get(one.kind, took)
+    memory = one.memory
+    if memory is not None and before is not None and before.memory is None and (
+        memory.base in before.writes
+    ):
+        took += 1
+    return took
+
+
+def _pipelined(one: Instruction, before: Instruction | None) -> bool:
+    if before is None or before.kind is not Kind.LOAD:
+        return False
+    return one.memory is None or one.memory.base not in before.writes
