@@ -16,6 +16,7 @@ from crtexport.cli.main import cli
 from crtexport.firmware.board import load_board
 from crtexport.firmware.run import BuildResult, RunResult, WatchedCall
 from crtexport.firmware.sections import Sections, Symbol
+from crtexport.firmware.spent import Spent
 from crtexport.importers.crtjson import schema
 from crtexport.package_actions import Simulated
 from crtexport.pipeline.result import Exported
@@ -83,7 +84,7 @@ def measured() -> dict[str, Any]:
     symbols = tuple(Symbol(f"symbol{n}", n, 4) for n in range(999))
     flash, ram = {f".text{n}": n for n in range(99)}, {".bss": 7}
     sections = Sections(flash, ram, symbols)
-    calls = tuple(WatchedCall(f"f{n}", n) for n in range(99))
+    calls = tuple(WatchedCall(f"f{n}", Spent(n)) for n in range(99))
     arrays = tuple((np.arange(1000),) for _ in range(99))
     return {
         "run": RunResult(arrays, 1000, 900, True, flash, ram, 96, symbols, calls),

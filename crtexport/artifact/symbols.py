@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from crtexport.artifact.abi import MAX_NAME
 from crtexport.support.errors import CrtExportError
@@ -176,3 +176,23 @@ class Namer:
             candidate = f"{base}_{count}"
         self._taken.add(candidate)
         return candidate
+
+
+_ASSEMBLED = "_asm_"
+
+
+def assembled_symbol(kernel: str, loop: str) -> str:
+    """Returns the symbol of a function that consists of instructions, for a loop in the kernel
+    ``kernel``."""
+    return f"{kernel}{_ASSEMBLED}{loop}"
+
+
+def with_loops(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Returns the bytes of functions by symbol; kernels have those of their loops that are
+    functions of their own, too."""
+    found = dict(sizes)
+    for symbol, size in sizes.items():
+        kernel, separator, _ = symbol.partition(_ASSEMBLED)
+        if separator and kernel in found:
+            found[kernel] += size
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -168,6 +168,7 @@ def _show(out: Output, result: Bench) -> None:
     out.table("Measured", ("what", "value"), (
         (f"instructions of the first inference ({how})", _or_dash(result.first)),
         ("instructions of the second inference", _or_dash(result.second)),
+        *_cycles(result),
         ("instructions to start up", _or_dash(result.startup)),
         ("bytes of flash, whole program without the test input", result.flash_size),
         ("bytes of workspace", result.workspace),
@@ -191,20 +192,38 @@ def _show(out: Output, result: Bench) -> None:
         )
 
 
+def _cycles(result: Bench) -> Iterator[tuple[str, str | int]]:
+    if result.cycles is None:
+        return
+    yield "cycles of it (modelled, memory without waits)", result.cycles.mid
+    yield "cycles at least and at most", f"{result.cycles.low:,} to {result.cycles.high:,}"
+    if result.flash_cycles is not None and result.reading is not None:
+        ahead, alone = result.flash_cycles
+        waits = result.reading.wait_states
+        yield f"cycles with the board's flash of {waits} wait states", alone
+        yield "the same where following lines are prefetched in time", ahead
+
+
 def _show_layers(out: Output, result: Bench) -> None:
     decided = any(layer.runs not in (1, None) for layer in result.layers)
     rows = [
         *(
             (_shorten(x.name), _or_dash(x.runs), x.output, x.macs, _or_dash(x.instructions),
-             _ratio(x.per_mac), x.code, x.constants)
+             _or_dash(x.cycles.mid if x.cycles else None), _ratio(x.per_mac), x.code, x.constants)
             for x in result.layers
         ),
         ("total", "", "", result.macs, _or_dash(result.second),
+         _or_dash(result.cycles.mid if result.cycles else None),
          _ratio(_per(result.second, result.macs)), sum(x.code for x in result.layers),
          sum(x.constants for x in result.layers)),
     ]
-    columns = ("layer", "runs", "output", "MACs", "instructions", "per MAC", "code", "constants")
-    shown = [n for n, column in enumerate(columns) if decided or column != "runs"]
+    columns = (
+        "layer", "runs", "output", "MACs", "instructions", "cycles", "per MAC", "code", "constants"
+    )
+    hidden = [] if decided else ["runs"]
+    if result.cycles is None:
+        hidden.append("cycles")
+    shown = [n for n, column in enumerate(columns) if column not in hidden]
     out.table(
         f"{_called(result)} on {result.board}, {result.emit}, {result.optimize}",
         tuple(columns[n] for n in shown), [tuple(row[n] for n in shown) for row in rows],

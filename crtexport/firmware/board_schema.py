@@ -9,13 +9,13 @@ be built and run without the YAML. :func:`crtexport.firmware.board_rules.board_f
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, Struct, json
+from msgspec import Meta, Struct, field, json
 
 from crtexport.firmware.architectures import ARCHITECTURES, has_llvm
 from crtexport.firmware.sizes import parse_size
 from crtexport.support.schema import ContradictionError
 from crtexport.support.short import line
-from crtexport.support.target import Target
+from crtexport.support.target import Flash, Target
 
 
 def _address(value: object) -> object:
@@ -45,6 +45,7 @@ def _hexadecimal(address: int) -> str:
 
 
 Size = Annotated[int, Meta(gt=0, extra={"read": parse_size})]
+CacheSize = Annotated[int, Meta(ge=0, le=1 << 20, extra={"read": parse_size})]
 Address = Annotated[int, Meta(ge=0, extra={"read": _address})]
 Identifier = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Text = Annotated[str, Meta(min_length=1, extra={"read": _one_line})]
@@ -211,6 +212,24 @@ class Flashing(Struct, frozen=True, kw_only=True):
     needs: Text | None = None
 
 
+class FlashReading(Struct, frozen=True, kw_only=True):
+    """Reads from flash: ``wait_states`` are cycles that a read takes more than one from a cache;
+    caches of ``code_cache`` and ``data_cache`` bytes, 0 for none, have lines of ``line`` bytes."""
+
+    wait_states: Annotated[int, Meta(ge=0, le=1000)]
+    code_cache: CacheSize = 0
+    data_cache: CacheSize = 0
+    line: Annotated[int, Meta(ge=4, le=256)] = 16
+
+    def check(self) -> None:
+        """Raises ContradictionError for lines that caches can't consist of."""
+        if self.line & (self.line - 1):
+            raise ContradictionError(("line",), "a line has a power of two of bytes")
+        for key, size in (("code_cache", self.code_cache), ("data_cache", self.data_cache)):
+            if size % self.line:
+                raise ContradictionError((key,), f"this is no multiple of {self.line}, its lines")
+
+
 class Board(Struct, frozen=True, kw_only=True):
     """A resolved board: no parents, no files, no optional key left open."""
 
@@ -233,6 +252,7 @@ class Board(Struct, frozen=True, kw_only=True):
     npu: Npu | None = None
     zephyr: Zephyr | None = None
     flashing: Flashing | None = None
+    flash_reading: FlashReading | None = field(default=None, name="flash")
 
     def __repr__(self) -> str:
         return line("Board", f"{self.name}:", self.description)
@@ -272,6 +292,15 @@ class Board(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def flash_timing(self) -> Flash | None:
+        """Returns how long reads from flash take, None where nothing is known."""
+        reading = self.flash_reading
+        return None if reading is None else Flash(
+            wait_states=reading.wait_states, code_cache=reading.code_cache,
+            data_cache=reading.data_cache, line=reading.line,
+        )
+
+    @property
     def build_systems(self) -> tuple[str, ...]:
         """Returns the build systems that know the board, as formats of ``crtexport build``."""
         found = self.flashing or Flashing()
@@ -304,7 +333,7 @@ class Board(Struct, frozen=True, kw_only=True):
             del data["placement"]["spill"]  # as it was before there were any
         if not self.accelerators:
             del data["accelerators"]
-        for key in ("npu", "flashing"):
+        for key in ("npu", "flashing", "flash"):
             if data[key] is None:
                 del data[key]
         for key in [key for key, value in data.get("flashing", {}).items() if not value]:

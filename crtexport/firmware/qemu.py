@@ -9,21 +9,26 @@ import selectors
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from crtexport.firmware.board_schema import Board, QemuRunner
+from crtexport.firmware.spent import Cycles, Misses, Spent
+from crtexport.firmware.thumb.table import write_table
+from crtexport.firmware.thumb.timing import Core
 from crtexport.firmware.toolchain import end_with_children, find_tool, log_tail, run_tool
 from crtexport.support import resources
 from crtexport.support.errors import CrtExportError, RunFailedError
+from crtexport.support.target import Flash
 
 MAX_CONSOLE = 64 << 20
 """Bytes of console output after which a program counts as runaway."""
 
 MARKS = "marks.txt"
 COUNTS = "counts.txt"
+TIMES = "times.txt"
 PLUGIN = "count.so"
 # QEMU 9 raised the lowest version of the plugin interface that it takes from 0 to 2.
 _PLUGIN_API_2_SINCE = 9
@@ -41,10 +46,21 @@ _CONSOLE = {
 
 
 class Mark(Struct, frozen=True):
-    """A call of a watched function: its address, and the instructions executed before."""
+    """A call of a watched function: its address, and what was executed before."""
 
     address: int
-    executed: int
+    before: Spent
+
+
+class Watching(Struct, frozen=True):
+    """Counted by ``plugin``: calls of functions at the addresses ``functions``; cycles, if
+    ``core`` is given; misses of caches before ``flash``, which is below ``top``."""
+
+    plugin: Path
+    functions: tuple[int, ...]
+    core: Core | None = None
+    flash: Flash | None = None
+    top: int = 0
 
 
 class QemuRun(Struct, frozen=True):
@@ -119,14 +135,12 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> _Output:
 
 
 def run_qemu(
-    board: Board, elf: Path, *, timeout: float, watch: Iterable[int] = (),
-    plugin: Path | None = None,
+    board: Board, elf: Path, *, timeout: float, watching: Watching | None = None
 ) -> QemuRun:
     """Boot ``elf`` on the board's machine, one instruction per nanosecond of its time.
 
-    ``watch`` are the addresses of the functions whose calls ``plugin`` notes. Raises
-    ToolMissingError, and RunFailedError for a machine that does not start, ends by a signal or
-    overruns ``timeout`` (seconds).
+    Raises ToolMissingError, and RunFailedError for a machine that does not start, ends by a signal
+    or overruns ``timeout`` (seconds).
     """
     runner = board.runner
     if not isinstance(runner, QemuRunner):
@@ -136,21 +150,37 @@ def run_qemu(
         "-display", "none", "-monitor", "none", "-no-reboot", "-icount", "shift=0",
         *_CONSOLE.get(board.console.kind, ()), "-kernel", elf.name,
     ]
-    counts = elf.parent / COUNTS
-    if plugin is not None:
-        counts.unlink(missing_ok=True)
-        marks = "".join(f"{address:x}\n" for address in sorted(set(watch)))
-        (elf.parent / MARKS).write_text(marks, encoding="ascii")
-        # Relative, because QEMU takes commas in paths for its own.
-        relative = os.path.relpath(plugin, elf.parent)
-        command += ["-plugin", f"./{relative},marks={MARKS},out={COUNTS}"]
+    if watching is not None:
+        command += ["-plugin", _arguments(elf, watching)]
     console, status = run_program(command, cwd=elf.parent, timeout=timeout)
     if status < 0:
         raise RunFailedError(
             f"{runner.command[0]} gave up (signal {-status}), as it does when the processor locks "
             f"up; its output:\n{log_tail(console)}"
         )
-    return QemuRun(console, _read_counts(counts) if plugin is not None else None)
+    if watching is None:
+        return QemuRun(console, None)
+    return QemuRun(console, _read_counts(elf.parent / COUNTS, watching))
+
+
+def _arguments(elf: Path, watching: Watching) -> str:
+    """Returns the plugin and what it is told, after having written its files."""
+    folder = elf.parent
+    (folder / COUNTS).unlink(missing_ok=True)
+    marks = "".join(f"{address:x}\n" for address in sorted(set(watching.functions)))
+    (folder / MARKS).write_text(marks, encoding="ascii")
+    # Relative, because QEMU takes commas in paths for its own.
+    words = [f"./{os.path.relpath(watching.plugin, folder)}", f"marks={MARKS}", f"out={COUNTS}"]
+    if watching.core is not None:
+        write_table(elf, watching.core, folder / TIMES)
+        words.append(f"times={TIMES}")
+    if (flash := watching.flash) is not None:
+        words += [
+            f"top={watching.top}", f"code={flash.code_cache // flash.line}",
+            f"data={max(flash.data_cache // flash.line, 1)}",
+            f"line={flash.line.bit_length() - 1}",
+        ]
+    return ",".join(words)
 
 
 def build_plugin(board: Board, folder: Path) -> Path | None:
@@ -187,10 +217,17 @@ def _qemu_major(program: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _read_counts(path: Path) -> tuple[Mark, ...] | None:
+def _read_counts(path: Path, watching: Watching) -> tuple[Mark, ...] | None:
     try:
         lines = path.read_text(encoding="ascii").splitlines()
-        pairs = [line.split() for line in lines]
-        return tuple(Mark(int(address, 16), int(executed)) for address, executed in pairs)
+        return tuple(_mark(line.split(), watching) for line in lines)
     except (OSError, ValueError):
         return None
+
+
+def _mark(words: Sequence[str], watching: Watching) -> Mark:
+    executed, low, mid, high, code, following, data = map(int, words[1:])
+    return Mark(int(words[0], 16), Spent(
+        executed, Cycles(low, mid, high) if watching.core is not None else None,
+        Misses(code, following, data) if watching.flash is not None else None,
+    ))

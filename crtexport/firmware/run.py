@@ -17,8 +17,10 @@ from crtexport.firmware.board_schema import Board, NativeRunner, NoRunner, QemuR
 from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_project
-from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, run_qemu
+from crtexport.firmware.qemu import Mark, QemuRun, Watching, build_plugin, run_program, run_qemu
 from crtexport.firmware.sections import TEST_INPUTS, Sections, Symbol, read_sections
+from crtexport.firmware.spent import Cycles, Misses, Spent
+from crtexport.firmware.thumb.timing import core_of
 from crtexport.firmware.toolchain import find_tool, run_tool
 from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.mlf.libraries import locate
@@ -48,19 +50,24 @@ class BuildResult(Struct, frozen=True):
 
 
 class WatchedCall(Struct, frozen=True):
-    """A call of ``symbol`` in the second inference: instructions from its entry to the entry of the
-    next watched function, or to the end of the inference.
+    """A call of ``symbol`` in the second inference: what was executed from its entry to the entry
+    of the next watched function, or to the end of the inference.
     """
 
     symbol: str
-    instructions: int
+    spent: Spent
+
+    @property
+    def instructions(self) -> int:
+        return self.spent.instructions
 
 
 class RunResult(Struct, frozen=True):
     """``outputs[sample][output]``.
 
     ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0;
-    None where nothing counts them; ``exact`` tells counts from estimates by a timer. ``flash`` and
+    None where nothing counts them; ``exact`` tells counts from estimates by a timer; ``spent``:
+    the second inference with its cycles and misses, None without QEMU's plugin. ``flash`` and
     ``ram`` are bytes by section: the model's are called ``.model_*``, ``.test_inputs`` is one
     sample. ``stack`` is bytes that an inference used below its call, None where unknown. ``calls``
     are those of watched functions, None where QEMU can't watch. ``symbols``: the program's. Of
@@ -76,6 +83,7 @@ class RunResult(Struct, frozen=True):
     stack: int | None
     symbols: tuple[Symbol, ...] = ()
     calls: tuple[WatchedCall, ...] | None = None
+    spent: Spent | None = None
 
     def __repr__(self) -> str:
         return line(
@@ -248,6 +256,7 @@ def _run_in(job: _Execution, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
 
 def _result(job: _Execution, answers: _Answers, number: int, *, exact: bool) -> RunResult:
     counted = _instructions(job.board, answers, number)
+    spent = _spent(answers, number)
     stack = answers.frames[number].stack
     return RunResult(
         outputs=tuple(
@@ -261,6 +270,7 @@ def _result(job: _Execution, answers: _Answers, number: int, *, exact: bool) -> 
         stack=stack[0] if stack else None,
         symbols=answers.sections.symbols,
         calls=_watched(answers, number, job.watch),
+        spent=spent[1] if spent is not None else None,
     )
 
 
@@ -312,9 +322,8 @@ def _samples_per_boot(board: Board, sections: Sections, sample_size: int) -> int
 def _boot(job: _Execution, built: BuildResult, plugin: Path | None) -> QemuRun:
     board = job.board
     if isinstance(board.runner, QemuRunner):
-        names = (_MEASURED, *job.watch) if plugin is not None else ()
-        watch = [built.sections.address(name) for name in names]
-        return run_qemu(board, built.elf, timeout=job.timeout, watch=watch, plugin=plugin)
+        watching = _watching(job, built, plugin) if plugin is not None else None
+        return run_qemu(board, built.elf, timeout=job.timeout, watching=watching)
     if isinstance(board.runner, NativeRunner):
         console, status = run_program(
             [str(built.elf.resolve())], cwd=built.elf.parent, timeout=job.timeout
@@ -323,6 +332,17 @@ def _boot(job: _Execution, built: BuildResult, plugin: Path | None) -> QemuRun:
             raise RunFailedError(f"the program ended by signal {-status}")
         return QemuRun(console, None)
     raise CrtExportError("this board has no runner", location=board.name)
+
+
+def _watching(job: _Execution, built: BuildResult, plugin: Path) -> Watching:
+    """Returns what is counted: cycles and misses where the board's processor and flash are known.
+    """
+    board, names = job.board, (_MEASURED, *job.watch)
+    read_only = [board.memory[name] for name in board.flash]
+    return Watching(
+        plugin, tuple(built.sections.address(name) for name in names), core_of(board.cpu.name),
+        board.flash_timing, max((memory.origin + memory.size for memory in read_only), default=0),
+    )
 
 
 def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> None:
@@ -365,19 +385,27 @@ def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, in
     counted."""
     if board.counter.kind == "none":
         return None
-    measured = _measurements(answers, number)
-    if answers.marks is not None and measured is not None:
-        marks = answers.marks
-        _, nothing, first, second = (
-            marks[end].executed - marks[start].executed for start, end in measured
-        )
-    else:
-        nothing, first, second = answers.frames[number].ticks
-        if board.counter.kind == "systick" and board.counter.hz is not None:
-            scale = _NANOSECONDS / board.counter.hz
-            return round((first - nothing) * scale), round((second - nothing) * scale)
-    # "Nothing" is a call of a function of one instruction.
+    if (spent := _spent(answers, number)) is not None:
+        return spent[0].instructions, spent[1].instructions
+    nothing, first, second = answers.frames[number].ticks
+    if board.counter.kind == "systick" and board.counter.hz is not None:
+        scale = _NANOSECONDS / board.counter.hz
+        return round((first - nothing) * scale), round((second - nothing) * scale)
     return first - nothing + 1, second - nothing + 1
+
+
+def _spent(answers: _Answers, number: int) -> tuple[Spent, Spent] | None:
+    """Returns what the first and the second inference took; None without marks."""
+    measured = _measurements(answers, number)
+    if answers.marks is None or measured is None:
+        return None
+    marks = answers.marks
+    _, nothing, first, second = (
+        marks[end].before - marks[start].before for start, end in measured
+    )
+    # "Nothing" is a call of a function of one instruction.
+    one = Spent(1, Cycles(1, 1, 1), Misses(0, 0, 0))
+    return first - nothing + one, second - nothing + one
 
 
 def _watched(
@@ -391,7 +419,7 @@ def _watched(
     during = answers.marks[start + 1 : end + 1]
     names = {answers.sections.address(name): name for name in watch}
     return tuple(
-        WatchedCall(names[mark.address], after.executed - mark.executed)
+        WatchedCall(names[mark.address], after.before - mark.before)
         for mark, after in itertools.pairwise(during)
     )
 

@@ -2,9 +2,10 @@
 
 Instructions are those that QEMU executed in the second inference on one input. A plugin notes the
 instructions executed before each call of a kernel, so that a layer's are those from its kernel's
-entry to the next one's; they are counts, not cycles. Where branches and loops decide, a layer has
-the instructions of all its runs. Where QEMU can't be watched, only the board's own counter is left,
-and layers have no figures.
+entry to the next one's. Cycles are modelled: each instruction that was executed takes what the
+processor's manual says (:mod:`crtexport.firmware.thumb.timing`), each line that isn't in a cache of
+the flash its wait states. Where branches and loops decide, a layer has the instructions of all its
+runs. Where QEMU can't be watched, only the board's own counter is left, and layers have no figures.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from crtexport.artifact.model import ConstantArg, FunctionCall
 from crtexport.firmware.sections import TEST_INPUTS
+from crtexport.firmware.spent import Cycles, Misses
 from crtexport.ir.macs import macs
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Emit, Optimize
@@ -23,13 +25,14 @@ from crtexport.report.measure import MeasuredCall, MeasuredExport, Setting, meas
 from crtexport.report.peers import PeerFigure, figures_for
 from crtexport.report.trace import CallSite
 from crtexport.support.short import line, sizes, table
+from crtexport.support.target import Flash
 
 
 class LayerCost(Struct, frozen=True):
     """A call of a kernel. ``code`` and ``constants`` are bytes, counted at the first layer that
     uses them: 0 for a layer that shares all of its own. It ran ``runs`` times, to which
-    ``instructions`` and ``macs`` belong; where that wasn't counted, these are None, and the
-    multiply-accumulates of one run."""
+    ``instructions``, ``macs``, ``cycles`` and ``misses`` belong; where that wasn't counted, these
+    are None, and the multiply-accumulates of one run."""
 
     name: str
     operator: str
@@ -39,6 +42,8 @@ class LayerCost(Struct, frozen=True):
     code: int
     constants: int
     runs: int | None = 1
+    cycles: Cycles | None = None
+    misses: Misses | None = None
 
     @property
     def per_mac(self) -> float | None:
@@ -55,7 +60,9 @@ class Bench(Struct, frozen=True):
     counts from a timer's estimates. ``flash`` and ``ram`` are bytes of the whole program by
     section, the test input in ``flash`` as TEST_INPUTS. ``workspace``, ``state`` and ``stack`` are
     bytes. ``peers``: published measurements of other tools for this file on this board.
-    ``accelerators`` are those that took layers, if they could.
+    ``accelerators`` are those that took layers, if they could. ``cycles`` and ``misses`` of the
+    second inference are None where there is no model of the processor, or of its flash, which is
+    ``reading``.
     """
 
     model: str
@@ -74,6 +81,9 @@ class Bench(Struct, frozen=True):
     stack: int | None
     peers: tuple[PeerFigure, ...]
     accelerators: tuple[str, ...] = ()
+    cycles: Cycles | None = None
+    misses: Misses | None = None
+    reading: Flash | None = None
 
     def __repr__(self) -> str:
         return line(
@@ -91,6 +101,19 @@ class Bench(Struct, frozen=True):
             f"{self.model} on {self.board}", layers,
             ("layer", "output", "MACs", "instructions", "code", "constants"),
         ) + table("Beside others", [ours, *others], ("", "instructions", "flash", "RAM"))
+
+    @property
+    def flash_cycles(self) -> tuple[int, int] | None:
+        """Returns the likeliest cycles with the board's flash: where lines of code that follow one
+        another are read ahead in time, and where nothing is."""
+        if self.cycles is None or self.misses is None or self.reading is None:
+            return None
+        misses = self.misses.code + self.misses.data
+        waits = self.reading.wait_states
+        return (
+            self.cycles.mid + waits * (misses - self.misses.following),
+            self.cycles.mid + waits * misses,
+        )
 
     @property
     def macs(self) -> int:
@@ -127,6 +150,8 @@ def bench(setting: Setting) -> Bench:
             board.accelerators if setting.options.accelerators is None
             else tuple(setting.options.accelerators)
         ),
+        cycles=result.spent.cycles if result.spent else None,
+        misses=result.spent.misses if result.spent else None, reading=board.flash_timing,
     )
 
 
@@ -146,6 +171,8 @@ def _layer(step: MeasuredCall, code: int, constants: int) -> LayerCost:
         macs=each * (1 if done is None else done.runs),
         instructions=None if done is None else done.instructions, code=code, constants=constants,
         runs=None if done is None else done.runs,
+        cycles=None if done is None else done.spent.cycles,
+        misses=None if done is None else done.spent.misses,
     )
 
 

@@ -9,13 +9,14 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
 from crtexport.artifact.byte_sources import opened
+from crtexport.artifact.symbols import with_loops
 from crtexport.mlf.reader import Package
 from crtexport.support.errors import CrtExportError
 
 
 def function_sizes(package: Package) -> dict[str, int]:
-    """Returns the bytes of all functions in a package's objects, by symbol. Raises CrtExportError
-    for an object that is damaged."""
+    """Returns the bytes of all functions in a package's objects, by symbol, kernels with their
+    loops. Raises CrtExportError for an object that is damaged."""
     found: dict[str, int] = {}
     for name, content in package.objects.items():
         try:
@@ -25,7 +26,7 @@ def function_sizes(package: Package) -> dict[str, int]:
             raise CrtExportError(
                 f"this is no ELF object ({error})", location=(str(package.path), name)
             ) from error
-    return found
+    return with_loops(found)
 
 
 def _functions(stream: BinaryIO) -> dict[str, int]:

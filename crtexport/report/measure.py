@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from crtexport.artifact.contexts import called_externals
 from crtexport.artifact.model import Artifact
+from crtexport.artifact.symbols import with_loops
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board
 from crtexport.firmware.package import board_from_package, parts_from_package
@@ -56,7 +57,7 @@ class MeasuredExport(Struct, frozen=True):
     def sizes(self) -> dict[str, int]:
         """Returns the bytes by symbol, as linked: a compiler may have moved small tables into the
         code."""
-        return {symbol.name: symbol.size for symbol in self.result.symbols}
+        return with_loops({symbol.name: symbol.size for symbol in self.result.symbols})
 
     def steps(self) -> list[MeasuredCall]:
         """Returns the calls in their order, those in branches and loops once each, as are those

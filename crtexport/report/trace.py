@@ -23,6 +23,7 @@ from crtexport.artifact.model import (
     Statement,
     every_call,
 )
+from crtexport.firmware.spent import Spent
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import While
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode, LoweredRows
@@ -55,10 +56,14 @@ class CallSite(Struct, frozen=True):
 
 
 class Executed(Struct, frozen=True):
-    """The number of times that a call was made, and the instructions of all of them together."""
+    """The number of times that a call was made, and what all of them took together."""
 
     runs: int
-    instructions: int
+    spent: Spent
+
+    @property
+    def instructions(self) -> int:
+        return self.spent.instructions
 
 
 def places(
@@ -162,7 +167,7 @@ def _sum(first: _Counted, second: _Counted) -> _Counted:
     return (
         site,
         None if before is None or after is None else Executed(
-            before.runs + after.runs, before.instructions + after.instructions
+            before.runs + after.runs, _together(before.spent, after.spent)
         ),
         None if times is None or again is None else times + again,
     )
@@ -192,7 +197,7 @@ def executed(
     # What can have been reached before each call, and from where after it the end can be.
     before = list(_through(frozenset({0}), names, walks.forward))
     after = list(_through(frozenset({walks.end}), names[::-1], walks.backward))[::-1]
-    runs, totals = [0] * len(walks.calls), [0] * len(walks.calls)
+    runs, totals = [0] * len(walks.calls), [Spent(0)] * len(walks.calls)
     unclear: set[int] = set()
     for call, sources, targets in zip(watched, before, after[1:], strict=False):
         makers = walks.between(sources, call.symbol, targets)
@@ -202,13 +207,18 @@ def executed(
             unclear |= makers
         for maker in makers:
             runs[maker] += 1
-            totals[maker] += call.instructions
+            totals[maker] = _together(totals[maker], call.spent)
     if not watched and walks.end not in walks.rest(before[0]):
         return unknown
     return [
         None if number in unclear else Executed(runs[number], totals[number])
         for number in range(len(walks.calls))
     ]
+
+
+def _together(before: Spent, more: Spent) -> Spent:
+    """The sum of both, the first of which may be of no call."""
+    return before + more if before.instructions else more
 
 
 _States = frozenset[int]

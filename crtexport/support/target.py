@@ -7,6 +7,20 @@ from typing import Literal
 from msgspec import Struct
 
 
+class Flash(Struct, frozen=True, kw_only=True):
+    """Caches before a flash, in bytes, 0 for none, of lines of ``line`` bytes; ``wait_states``: the
+    cycles that a read of a line takes more than one from a cache."""
+
+    wait_states: int
+    code_cache: int
+    data_cache: int
+    line: int
+
+
+USUAL_FLASH = Flash(wait_states=5, code_cache=1 << 10, data_cache=1 << 8, line=16)
+"""That of an STM32L4+ at 120 MHz, which is taken where nothing is known."""
+
+
 class Target(Struct, frozen=True):
     """A code generation target.
 

@@ -14,6 +14,7 @@ from crtexport.firmware.board_schema import QemuRunner
 from crtexport.firmware.sizes import format_size, parse_size
 from crtexport.support import resources
 from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Flash
 from tests.cli.support import DIGITS
 
 SENSOR = """\
@@ -247,6 +248,21 @@ extends: bare_aarch64
 memory: {flash: {origin: 0, size: 1MiB}, ram: {origin: 0x20000000, size: 1MiB}}
 runner: {kind: none, reason: connected to a debug probe}
 """
+
+
+def test_a_board_says_how_its_flash_is_read(tmp_path: Path) -> None:
+    assert load_board(write(tmp_path, SENSOR)).flash_timing is None
+    flash = "flash: {wait_states: 3, code_cache: 1KiB, line: 32}\n"
+    board = load_board(write(tmp_path, SENSOR + flash))
+    assert board.flash_timing == Flash(wait_states=3, code_cache=1024, data_cache=0, line=32)
+    assert board_from_data(board.to_data(), "here") == board
+    assert "line: a line has a power of two of bytes" in mistake(
+        write(tmp_path, SENSOR + "flash: {wait_states: 3, line: 24}\n")
+    )
+    assert "code_cache: this is no multiple of 16" in mistake(
+        write(tmp_path, SENSOR + "flash: {wait_states: 3, code_cache: 1000}\n")
+    )
+    assert "wait_states" in mistake(write(tmp_path, SENSOR + "flash: {code_cache: 1KiB}\n"))
 
 
 def test_a_new_architecture_is_a_family_and_a_folder_of_templates(

@@ -19,6 +19,7 @@ from crtexport.artifact.model import (
 )
 from crtexport.firmware.board import load_board
 from crtexport.firmware.run import WatchedCall
+from crtexport.firmware.spent import Spent
 from crtexport.pipeline import driver
 from crtexport.report.trace import Executed, executed, places
 from crtexport.support.errors import CrtExportError
@@ -27,17 +28,21 @@ from tests.control.networks import NETWORKS
 CONDITION = InputArg(0)
 
 
+def ran(runs: int, instructions: int) -> Executed:
+    return Executed(runs, Spent(instructions))
+
+
 def call(symbol: str) -> FunctionCall:
     return FunctionCall(symbol, ())
 
 
 def watched(text: str) -> list[WatchedCall]:
-    return [WatchedCall(symbol, 10 ** number) for number, symbol in enumerate(text)]
+    return [WatchedCall(symbol, Spent(10 ** number)) for number, symbol in enumerate(text)]
 
 
 def test_straight_code_makes_each_call_once_or_nothing_is_known() -> None:
     calls = (call("a"), call("b"))
-    assert executed(calls, watched("ab")) == [Executed(1, 1), Executed(1, 10)]
+    assert executed(calls, watched("ab")) == [ran(1, 1), ran(1, 10)]
     for other in ("", "a", "ba", "abb", "c"):
         assert executed(calls, watched(other)) == [None, None]
     assert executed(calls, None) == [None, None]
@@ -48,24 +53,24 @@ def test_iterations_are_added_and_what_was_not_taken_ran_never() -> None:
     loop = Loop((call("c"),), CONDITION, (Branch(CONDITION, (call("x"),), (call("y"),)),))
     code = (call("x"), loop, call("z"))
     assert executed(code, watched("xcxcxcz")) == [
-        Executed(1, 1), Executed(3, 101010), Executed(2, 10100), Executed(0, 0),
-        Executed(1, 1000000),
+        ran(1, 1), ran(3, 101010), ran(2, 10100), ran(0, 0),
+        ran(1, 1000000),
     ]
     assert executed(code, watched("xcz")) == [
-        Executed(1, 1), Executed(1, 10), Executed(0, 0), Executed(0, 0), Executed(1, 100),
+        ran(1, 1), ran(1, 10), ran(0, 0), ran(0, 0), ran(1, 100),
     ]
 
 
 def test_what_two_statements_could_have_done_is_neither_s() -> None:
     code = (Branch(CONDITION, (call("a"), call("b")), (call("a"), call("c"))), call("d"))
-    assert executed(code, watched("abd"))[0] == Executed(1, 1)
+    assert executed(code, watched("abd"))[0] == ran(1, 1)
     alike = (Branch(CONDITION, (call("a"),), (call("a"),)), call("d"))
-    assert executed(alike, watched("ad")) == [None, None, Executed(1, 10)]
+    assert executed(alike, watched("ad")) == [None, None, ran(1, 10)]
 
 
 def test_a_loop_that_only_decides_and_one_without_a_call_are_walked_through() -> None:
-    assert executed((Loop((), CONDITION, ()), call("a")), watched("a")) == [Executed(1, 1)]
-    assert executed((Loop((), CONDITION, (call("a"),)),), []) == [Executed(0, 0)]
+    assert executed((Loop((), CONDITION, ()), call("a")), watched("a")) == [ran(1, 1)]
+    assert executed((Loop((), CONDITION, (call("a"),)),), []) == [ran(0, 0)]
     assert executed((call("a"), Loop((), CONDITION, (call("a"),))), []) == [None, None]
 
 
@@ -115,12 +120,12 @@ def test_what_is_said_is_what_happened(code: list[Statement], seed: int) -> None
     calls = list(every_call(program))
     numbers = {id(one): number for number, one in enumerate(calls)}
     run = list(walk(program, numbers, np.random.default_rng(seed)))
-    seen = [WatchedCall(calls[number].symbol, 1 << at) for at, number in enumerate(run)]
+    seen = [WatchedCall(calls[number].symbol, Spent(1 << at)) for at, number in enumerate(run)]
     found = executed(program, seen)
     assert len(found) == len(calls)
     for number, one in enumerate(found):
         times = [at for at, made in enumerate(run) if made == number]
-        assert one in (None, Executed(len(times), sum(1 << at for at in times)))
+        assert one in (None, Executed(len(times), Spent(sum(1 << at for at in times))))
     if len({one.symbol for one in calls}) == len(calls):
         assert None not in found
 

@@ -22,7 +22,7 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from crtexport.artifact.symbols import RESERVED
+from crtexport.artifact.symbols import RESERVED, assembled_symbol
 from crtexport.backends.c import assembled as c_assembled
 from crtexport.backends.c import helpers as c_helpers
 from crtexport.backends.c import vectors as c_vectors
@@ -260,7 +260,7 @@ class _Printer(Struct):
         if made is None:
             yield from self._plain_loop(loop, indent)
             return
-        name = f"{self.symbol}_{loop.var.name}"
+        name = assembled_symbol(self.symbol, loop.var.name)
         while name in self.used:
             name += "_"
         self.used.add(name)

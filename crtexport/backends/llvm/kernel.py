@@ -12,6 +12,7 @@ from typing import Literal, assert_never
 
 from msgspec import Struct
 
+from crtexport.artifact.symbols import assembled_symbol
 from crtexport.backends.llvm.assembled import define_assembled
 from crtexport.backends.llvm.calling import Calling, bound_operand
 from crtexport.backends.llvm.cast import cast
@@ -273,7 +274,8 @@ class _KernelPrinter:
         made = assembled(loop, self._kernel, self._target)
         if made is None:
             return False
-        symbol = define_assembled(f"{self._symbol}.{loop.var.name}", made, self._module)
+        symbol = assembled_symbol(self._symbol, loop.var.name)
+        function = define_assembled(symbol, made, self._module)
         args = []
         for argument in made.arguments:
             index = self._expr(argument.index)
@@ -284,7 +286,7 @@ class _KernelPrinter:
                 args.append(f"ptr {self._assign(f'{address}{index}')}")
             else:
                 args.append(f"i32 {index}")
-        self._line(f"call void {symbol}({', '.join(args)})")
+        self._line(f"call void {function}({', '.join(args)})")
         return True
 
     def _hints(self, loop: kir.For) -> str:

@@ -73,7 +73,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def bands(self) -> int:
-        """How many there are."""
+        """Returns their number."""
         return -(-self.y[1] // self.band)
 
     @property

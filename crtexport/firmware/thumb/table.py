@@ -1,0 +1,57 @@
+"""A table of the cycles of a program's instructions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from crtexport.firmware.thumb.decode import decoded
+from crtexport.firmware.thumb.instruction import Decoded
+from crtexport.firmware.thumb.timing import Bound, Core, cycles, refill
+
+
+def write_table(elf: Path, core: Core, path: Path) -> None:
+    """Writes a line for each instruction of a program, by ascending addresses: its address, its
+    cycles in each bound behind the instruction before it, the same where a branch leads to it, and
+    what it takes more when it branches."""
+    lines = []
+    before: Decoded | None = None
+    end = -1
+    for address, one in sorted(_instructions(elf), key=lambda pair: pair[0]):
+        previous = before if address == end else None
+        numbers = [cycles(one, previous, core, bound) for bound in Bound]
+        numbers += [cycles(one, None, core, bound) for bound in Bound]
+        numbers += [refill(core, bound) if one.may_branch else 0 for bound in Bound]
+        lines.append(f"{address:x} {' '.join(map(str, numbers))}\n")
+        before, end = one, address + one.size
+    path.write_text("".join(lines), encoding="ascii")
+
+
+def _instructions(elf: Path) -> Iterator[tuple[int, Decoded]]:
+    with elf.open("rb") as stream:
+        file = ELFFile(stream)
+        for number, section in enumerate(file.iter_sections()):
+            flags = section["sh_flags"]
+            if flags & SH_FLAGS.SHF_EXECINSTR and section["sh_type"] != "SHT_NOBITS":
+                begin, data = section["sh_addr"], section.data()
+                for start, stop in _code(file, number, begin, begin + len(data)):
+                    yield from decoded(data[start - begin : stop - begin], start)
+
+
+def _code(file: ELFFile, section: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yields where code begins and ends: data lies between, which symbols ``$d`` mark, ``$t`` its
+    end."""
+    marks = sorted({
+        (symbol["st_value"], symbol.name[:2]) for table in file.iter_sections()
+        if isinstance(table, SymbolTableSection) for symbol in table.iter_symbols()
+        if symbol["st_shndx"] == section and symbol.name[:2] in ("$t", "$d")
+    })
+    places = [(begin, "$t"), *marks, (end, "$d")]
+    for (start, kind), (stop, _) in itertools.pairwise(places):
+        if kind == "$t" and stop > start:
+            yield start, stop
