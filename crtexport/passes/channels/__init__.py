@@ -1,9 +1,10 @@
 """Removes channels of integer networks that are constant, or that nothing reads.
 
-A channel whose weights are all zero, or whose result is clamped to one value whatever the input, is
-a constant: its contribution to the layers that read it goes into their biases. A channel that
-always equals another is read as that other one. Then channels that read nothing, or that nothing
-reads, are removed as well, and so on up and down the network. Every output stays bit for bit.
+A channel whose weights are all zero, or whose result is clamped to one value for every input, is
+constant: its contribution to the layers that read it is added to their biases. Readers of a channel
+that always equals another read the other one instead. Channels that are then unread are removed,
+and the weights that computed them, through the whole network. Every output stays the same bit for
+bit.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def remove_channels(graph: Graph) -> Graph:
 
 
 def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
-    """Returns the graph of :func:`remove_channels`, and a report of each layer; empty where no
-    channel goes."""
+    """Returns the graph of :func:`remove_channels`, and a report for each layer; the report is
+    empty if no channel was removed."""
     known = known_of(graph)
     if not known.layers:
         return graph, ()
