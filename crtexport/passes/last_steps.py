@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import TensorType
-from crtexport.passes.places import followed, places
+from crtexport.passes.element_numbers import element_numbers, follow
 from crtexport.passes.uses import reading
 
 _LENGTHS = 4
@@ -63,7 +63,7 @@ class _Pass:
         type_ = self.graph.type(node.outputs[0])
         if self.graph.optional(node, _LENGTHS) is not None or not 1 < type_.elements <= _MOST:
             return []
-        every = places(type_)
+        every = element_numbers(type_)
         last = 0 if op.direction is ops.Direction.REVERSE else -1
         wanted = (every[:, last] if op.batch_major else every[last]).ravel()
         found: list[tuple[int, bool]] = []
@@ -74,7 +74,7 @@ class _Pass:
                 return []
             for number in self.readers.get(tensor, ()):
                 reader = self.graph.nodes[number]
-                read = followed(self.graph, reader, tensor, elements) if isinstance(
+                read = follow(self.graph, reader, tensor, elements) if isinstance(
                     reader.op, ops.Reshape | ops.Transpose | ops.Slice | ops.Gather
                 ) else None
                 if read is None:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from crtexport.ir.evaluate import move
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Add, Maximum, Minimum, Mul, Reshape, Sub, Transpose
-from crtexport.passes.places import LARGE, Array, places
+from crtexport.passes.element_numbers import LARGE, Array, element_numbers
 from crtexport.passes.uses import producers, readers
 
 _ELEMENTWISE = (Add, Sub, Mul, Maximum, Minimum)
@@ -70,7 +70,7 @@ def _moves(made_by: Mapping[int, Node], tensor: int) -> list[Node]:
 
 def _order(graph: Graph, tensor: int, moves: list[Node]) -> Array:
     """Returns, for each element of the output of ``moves``, its index in ``tensor``."""
-    elements = places(graph.type(tensor))
+    elements = element_numbers(graph.type(tensor))
     for node in moves:
         (elements,) = move(node.op, [elements]) or (elements,)
     return elements

@@ -16,7 +16,7 @@ from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import FullyConnected, Reshape, Slice
 from crtexport.ir.strided_constant import moved
 from crtexport.ir.types import Quantization, TensorType
-from crtexport.passes.places import LARGE, Array, followed, places
+from crtexport.passes.element_numbers import LARGE, Array, element_numbers, follow
 from crtexport.passes.uses import reading
 
 MOST = 8
@@ -74,7 +74,8 @@ class _Cuts:
         self.parts: list[_LayerPart] = []
         self.moves: set[int] = set()
         self.worth = (
-            self._follow(layer.outputs[0], places(self.type)) and 1 < len(self.parts) <= MOST
+            self._follow(layer.outputs[0], element_numbers(self.type))
+            and 1 < len(self.parts) <= MOST
             and all(part.count >= LEAST for part in self.parts)
             and sum(part.count for part in self.parts) <= self.units
         )
@@ -91,7 +92,7 @@ class _Cuts:
 
     def _follow_node(self, number: int, tensor: int, elements: Array) -> bool:
         node = self.graph.nodes[number]
-        made = followed(self.graph, node, tensor, elements)
+        made = follow(self.graph, node, tensor, elements)
         self.moves.add(number)
         return made is not None and all(
             self._follow(output, array) for output, array in zip(node.outputs, made, strict=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from crtexport.ir.graph import Graph
 from crtexport.passes.channels.equal import merge_equal
-from crtexport.passes.channels.known import known_of
-from crtexport.passes.channels.needs import needs_of
+from crtexport.passes.channels.known import channel_facts
+from crtexport.passes.channels.needs import needed_channels
 from crtexport.passes.channels.report import LayerChannels, report
 from crtexport.passes.channels.rewrite import rewrite
 from crtexport.passes.drop_dead import drop_dead
@@ -32,11 +32,11 @@ def remove_channels(graph: Graph) -> Graph:
 def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
     """Returns the graph of :func:`remove_channels`, and a report for each layer; the report is
     empty if no channel was removed."""
-    known = known_of(graph)
+    known = channel_facts(graph)
     if not known.layers:
         return graph, ()
     known = merge_equal(known)
-    needs = needs_of(known)
+    needs = needed_channels(known)
     if all(kept.all() for kept in needs.kept.values()):
         return known.graph, ()
     smaller = rewrite(known, needs)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Concatenation, Pad, Reshape
 from crtexport.ir.types import ConstantRef, DType
-from crtexport.passes.channels.known import ChannelFacts, Folded, known_of
+from crtexport.passes.channels.known import ChannelFacts, Folded, channel_facts
 from crtexport.passes.channels.layers import MAX_CHANNELS, Array, IntegerLayer, taps_of
 from crtexport.passes.channels.links import channels, links_of
 
@@ -38,7 +38,7 @@ def merge_equal(known: ChannelFacts) -> ChannelFacts:
             first[node.outputs[0]] = equal
     if len(tensors) == len(graph.tensors):  # no weights have changed
         return known
-    return known_of(replace(graph, tensors=tuple(tensors), nodes=tuple(nodes)))
+    return channel_facts(replace(graph, tensors=tuple(tensors), nodes=tuple(nodes)))
 
 
 def _firsts(keys: Iterable[Hashable]) -> Array:

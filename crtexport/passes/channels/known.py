@@ -32,7 +32,7 @@ class ChannelFacts(Struct, frozen=True, eq=False):
     folded: Mapping[int, Folded]
 
 
-def known_of(graph: Graph) -> ChannelFacts:
+def channel_facts(graph: Graph) -> ChannelFacts:
     """Returns the facts about ``graph``; without layers if it has no integer layers."""
     layers = layers_of(graph)
     ranges = ranges_of(graph, layers) if layers else {}

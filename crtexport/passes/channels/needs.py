@@ -39,7 +39,7 @@ class Needs(Struct):
         self.demand(self.kept, tensor, which)
 
 
-def needs_of(known: ChannelFacts) -> Needs:
+def needed_channels(known: ChannelFacts) -> Needs:
     """Returns the smallest sets of channels from which the graph's outputs can be computed, found
     from the outputs backwards."""
     graph, layers = known.graph, known.layers

@@ -17,12 +17,12 @@ LARGE = 1 << 20
 """The number of elements from which on tensors aren't followed."""
 
 
-def places(type_: TensorType) -> Array:
+def element_numbers(type_: TensorType) -> Array:
     """Returns the indices of a tensor's elements, in its shape."""
     return np.arange(type_.elements).reshape(type_.shape)
 
 
-def followed(graph: Graph, node: Node, tensor: int, elements: Array) -> list[Array] | None:
+def follow(graph: Graph, node: Node, tensor: int, elements: Array) -> list[Array] | None:
     """Returns the elements in each output of a node, if ``tensor`` holds ``elements``; None if the
     node computes anything or has other inputs that aren't constant."""
     given = []
