@@ -1,11 +1,11 @@
 """The binary interface that both backends print: codes, conventions and tables, defined once.
 
-The packed convention is TVM's: ``int f(TVMValue *args, int *type_codes, int num_args,
-TVMValue *ret_value, int *ret_type_code, void *resource_handle)``. The arguments of a model's packed
-function are its inputs, its outputs and its caller's pools (:func:`caller_pools`); each a
-``DLTensor *`` (type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``. Last
-come the contexts of its devices (type code 3, or 4 for NULL). Where inputs and outputs lie in the
-workspace it copies them there and back, so that callers by name need not know.
+The packed convention is TVM's: ``int f(TVMValue *args, int *type_codes, int num_args, TVMValue
+*ret_value, int *ret_type_code, void *resource_handle)``. The arguments of a model's packed function
+are its inputs, its outputs and its caller's pools (:func:`caller_pools`), each a ``DLTensor *``
+(type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``, then the contexts of
+its devices (type code 3, or 4 for NULL). If inputs and outputs lie in the workspace, the packed
+function copies them there and back, so that its callers need not know.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ERROR_ARGUMENTS = -2
 """A packed call with the wrong number of arguments or a wrong type code."""
 
 ERROR_ROWS = -3
-"""More rows of an input than are wanted, or a result before all are there."""
+"""More rows of an input than are needed, or a result before all rows were passed."""
 
 TYPE_CODE_OPAQUE_HANDLE = 3
 TYPE_CODE_DLTENSOR = 7
@@ -38,14 +38,14 @@ MAX_NAME = 119
 MAX_PACKED_ARGS = 10
 """Most arguments that the C runtime passes (TVM_CRT_MAX_ARGS); it aborts at more."""
 MAX_FUNCTIONS = 0x7FFF
-"""Most functions that the C runtime can address: of 16 bits of a function's handle one says that it
-is valid."""
+"""Most functions that the C runtime can address: one of the 16 bits of a function handle marks it
+as valid."""
 
 WORKSPACE_POOL = "workspace"
 """Field of ``struct tvmgen_<m>_workspace_pools``, and the name of the pool in the metadata."""
 
 IMAGE_POOL = "device_image"
-"""The same for the buffer that device programs are inflated into."""
+"""The same for the buffer into which device programs are inflated."""
 
 STATE_POOL = "state"
 """The same for the model's state, which it keeps between runs."""
@@ -85,8 +85,8 @@ def workspaces(artifact: Artifact) -> tuple[tuple[int, str, int], ...]:
 
 
 def takes_state(artifact: Artifact) -> bool:
-    """Returns whether ``run`` has the state among its arguments: the caller owns it, and there is
-    one."""
+    """Returns whether ``run`` takes the state as an argument: the caller owns it, and there is one.
+    """
     return artifact.workspace_caller and artifact.state_size > 0
 
 
@@ -114,11 +114,11 @@ def takes_io(artifact: Artifact) -> bool:
 
 
 def io_maps(artifact: Artifact) -> tuple[tuple[str, str, tuple[Interface, ...]], ...]:
-    """Returns the functions that give the addresses of inputs and outputs in the workspace: symbol,
-    side, tensors.
+    """Returns the functions that return the addresses of inputs and outputs in the workspace:
+    symbol, side, tensors.
 
     ``struct tvmgen_<m>_inputs tvmgen_<m>_map_inputs([workspace_pools *])``, by value as in
-    microTVM; ``run`` then takes neither. All members are NULL where the workspace is.
+    microTVM; ``run`` then takes neither. All members are NULL if the workspace is NULL.
     """
     if takes_io(artifact):
         return ()
@@ -199,17 +199,17 @@ def registry_names(entries: Iterable[RegistryEntry], *, little_endian: bool) -> 
 
 
 def row_symbol(artifact: Artifact) -> str:
-    """Returns the symbol of the internal function that runs with each row of an input that is
-    given row by row."""
+    """Returns the symbol of the internal function that runs for each row of an input that is passed
+    row by row."""
     return f"{artifact.prefix}_row"
 
 
 def rest_symbol(artifact: Artifact) -> str:
-    """Returns the symbol of the internal function that runs once all rows are there."""
+    """Returns the symbol of the internal function that runs after the last row."""
     return f"{artifact.prefix}_rest"
 
 
 def feed_symbols(artifact: Artifact) -> tuple[str, str, str]:
-    """Returns the functions that take an input row by row: ``tvmgen_<m>_begin``, ``_feed`` and
-    ``_finish``."""
+    """Returns the symbols of the functions that take an input row by row: ``tvmgen_<m>_begin``,
+    ``_feed`` and ``_finish``."""
     return f"{artifact.prefix}_begin", f"{artifact.prefix}_feed", f"{artifact.prefix}_finish"

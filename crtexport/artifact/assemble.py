@@ -1,4 +1,4 @@
-"""Graph and plan to artifact: what the module offers, and what it does."""
+"""Assembles the artifact of a planned graph: the module's interface, and its calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from crtexport.support.errors import CrtExportError
 
 
 class ModuleOptions(Struct, frozen=True):
-    """The user's choices about the interface."""
+    """The user's options for the interface."""
 
     module: str
     workspace_caller: bool = False
@@ -49,8 +49,8 @@ class ModuleOptions(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """A planned graph on its way to an artifact; ``weigh`` says which of its kernels become one;
-    without it, those that are equal."""
+    """A planned graph; ``weigh`` decides which of its kernels are merged, and without it only equal
+    ones are."""
 
     lowered: LoweredGraph
     plan: Plan
@@ -65,13 +65,12 @@ class Planned(Struct, frozen=True):
 def assemble_package(
     models: Sequence[Planned], prove: Callable[[Proof], None] = lambda proof: proof()
 ) -> tuple[Artifact, ...]:
-    """The artifacts of the models of one package, in their order.
+    """Returns the artifacts of the models of one package, in their order.
 
-    Kernels and constants that are equal are there once, with the first model that uses them; so is
-    the function registry of all, if it is wanted. All are made for what the first is made for.
-    ``prove`` is given the proofs that kernels are sound, which it may make later.
-    Raises CrtExportError that lists every node that no kernel takes, and where two models have one
-    name.
+    Equal kernels and constants are emitted once, with the first model that uses them; so is the
+    function registry of all models, if there is one. All models have the target of the first.
+    ``prove`` receives the proofs that kernels are sound, and may run them later. Raises
+    CrtExportError that lists every node without a kernel, or for two models of one name.
     """
     check_names([model.options.module for model in models])
     stock = Stock(name for m in models for name in entry_symbols(m.options.module))
@@ -102,7 +101,7 @@ def _artifact(
         constants=constants,
         functions=functions,
         calls=statements,
-        # Tensors of no bytes need an address all the same.
+        # Empty tensors need an address as well.
         workspace_size=max(
             plan.workspace_size, int(plan.io_in_workspace or _in_workspace(statements)),
             *(s.counter.offset + 2 * WORD for s in statements if isinstance(s, Feed)),
@@ -235,7 +234,7 @@ def _interfaces(
 
 
 def _inside(plan: Plan, tensor: int) -> WorkspaceArg | None:
-    """Returns the address in the workspace of an input or output, if it lies there."""
+    """Returns the address of an input or output in the workspace; None if it lies elsewhere."""
     home = plan.placements[tensor]
     inside = home is not None and home.space is Space.WORKSPACE
     return WorkspaceArg(home.offset, home.index) if home is not None and inside else None

@@ -25,8 +25,8 @@ class FileRange(Struct, frozen=True):
     size: int
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes in pieces. Raises CrtExportError when the file has become shorter, or is gone.
-        """
+        """Yields the bytes in pieces. Raises CrtExportError if the file is gone or has become
+        shorter."""
         try:
             with self.path.open("rb") as stream:
                 stream.seek(self.offset)
@@ -45,14 +45,14 @@ class FileRange(Struct, frozen=True):
             ) from error
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Returns all bytes."""
         return b"".join(self.chunks())
 
 
 class Streamed(Struct, frozen=True, eq=False):
     """``size`` bytes: those of ``head``, then what ``body`` yields anew with each call.
 
-    In objects, all but the constants themselves is in ``head``.
+    ``head`` of an object has everything but the data of its constants.
     """
 
     head: bytes
@@ -60,12 +60,12 @@ class Streamed(Struct, frozen=True, eq=False):
     body: Callable[[], Iterator[bytes]]
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes in pieces."""
+        """Yields the bytes in pieces."""
         yield self.head
         yield from self.body()
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Returns all bytes."""
         return b"".join(self.chunks())
 
 
@@ -97,7 +97,7 @@ def blob_bytes(blob: Blob) -> bytes:
 
 @contextmanager
 def opened(blob: Blob) -> Iterator[BinaryIO]:
-    """Returns ``blob`` as a seekable file; of a Streamed one, its head."""
+    """Opens ``blob`` as a seekable file; of a Streamed one, only its head."""
     if isinstance(blob, bytes | Streamed):
         yield io.BytesIO(blob if isinstance(blob, bytes) else blob.head)
     elif isinstance(blob, Path):

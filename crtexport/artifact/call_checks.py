@@ -1,4 +1,4 @@
-"""Checks that every call of an artifact fits what it calls, whatever prints it."""
+"""Checks that every call of an artifact fits the function that it calls, for all backends."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from crtexport.support.errors import CrtExportError
 def check_calls(artifact: Artifact) -> dict[str, ExternalFunction]:
     """Returns the external functions by symbol.
 
-    Raises CrtExportError for what :func:`check_externals` refuses, when arguments don't fit the
-    kernel or the external function, and when an input or a constant would be written.
+    Raises CrtExportError as :func:`check_externals` does, if arguments don't fit the kernel or the
+    external function, and if an input or a constant would be written.
     """
     externals = check_externals(artifact)
     kernels = {function.symbol: function.kernel for function in artifact.functions}
@@ -43,7 +43,7 @@ def check_calls(artifact: Artifact) -> dict[str, ExternalFunction]:
 
 
 def _parameters(function: ExternalFunction, call: FunctionCall) -> list[Buffer]:
-    if function.commands:  # which say themselves what they write
+    if function.commands:  # their command streams determine what is written
         return [Buffer(f"argument{i}", Scalar.U8, 1) for i in range(len(call.sizes))]
     results = range(function.inputs, function.inputs + function.outputs)
     return [
@@ -53,7 +53,7 @@ def _parameters(function: ExternalFunction, call: FunctionCall) -> list[Buffer]:
 
 
 def _mismatch(parameters: Sequence[Buffer | Var], args: Sequence[Arg]) -> str:
-    """Returns why the arguments don't fit the parameters; "" where they do."""
+    """Returns why the arguments don't fit the parameters; "" if they do."""
     if len(parameters) != len(args):
         return f"it takes {len(parameters)} arguments, not {len(args)}"
     for parameter, arg in zip(parameters, args, strict=True):

@@ -1,4 +1,4 @@
-"""The steps of a plan as calls; kernels that are alike are shared, and so are equal constants."""
+"""Turns the steps of a plan into calls; equal or similar kernels and equal constants are shared."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ from crtexport.plan.model import Plan, RowPlan, Space, Step
 from crtexport.support.errors import CrtExportError
 
 Proof = Callable[[], None]
-"""Raises CrtExportError where something isn't as it must be."""
+"""Raises CrtExportError if a check fails."""
 
 
 def describe(graph: Graph, node: Node) -> str:
-    """One line that says what a node does: operator, output name, types."""
+    """Returns one line about a node: operator, inputs and outputs with their types."""
 
     def tensor_text(tensor: int | None) -> str:
         return "-" if tensor is None else str(graph.type(tensor))
@@ -70,12 +70,12 @@ def describe(graph: Graph, node: Node) -> str:
 
 _WORKSPACE = WorkspaceArg(0)
 WORD = 4
-"""Bytes of the numbers that a model keeps in its workspace."""
+"""Bytes of each loop counter and condition that a model keeps in its workspace."""
 
 
 class UnnamedCall(Struct, frozen=True):
-    """A call of a kernel that has no symbol yet. ``key`` tells it from others; loops of known
-    lengths make it ``runs`` times."""
+    """A call of a kernel that has no symbol yet. ``key`` identifies the kernel; ``runs`` is how
+    often loops of known lengths make the call."""
 
     kernel: Kernel
     key: bytes
@@ -85,14 +85,16 @@ class UnnamedCall(Struct, frozen=True):
 
 
 Unnamed: TypeAlias = StatementOf[FunctionCall | UnnamedCall]
-"""A statement before kernels have symbols; functions of external modules have them."""
+"""A statement before kernels have symbols; functions of external modules already have theirs."""
 
 
 class Scope(Struct, frozen=True):
-    """A graph with its plan, and where that lies: ``workspace`` is where the plan's first pool
-    begins in the module's, ``inputs`` and ``outputs`` are the graph's buffers; None: those of the
-    caller. ``path``: of nested graphs the numbers of the nodes that run them, from the outermost
-    on, each with which of the node's graphs it is."""
+    """A graph with its plan and its buffers.
+
+    ``workspace`` is the offset of the plan's first pool in the module's; ``inputs`` and ``outputs``
+    are the graph's buffers, None for those of the caller. ``path`` of an inner graph has, from the
+    outermost on, the number of each node that runs it, and which of that node's graphs it is.
+    """
 
     lowered: LoweredGraph
     plan: Plan
@@ -107,13 +109,13 @@ class Scope(Struct, frozen=True):
 
 
 KEPT = 16 << 20
-"""Bytes of constants that are made from others once, and kept in memory; further ones are made
-whenever they are read."""
+"""The most bytes of constants that are derived from others once and kept in memory; the rest are
+derived whenever they are read."""
 
 
 class Stock:
     """Symbols and constants that the models of a package share: each symbol is used once, and equal
-    constants are there once, aligned for all that read them."""
+    constants are emitted once, aligned for all their readers."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._left = KEPT
@@ -124,7 +126,8 @@ class Stock:
     def constant(
         self, name: str, buffer: Buffer, data: ConstantRef, line: str, row: int = 0, note: str = ""
     ) -> str:
-        """The symbol of a constant of these bytes; of a new one that is called like ``name``."""
+        """Returns the symbol of a constant with these bytes; that of a new one is made from
+        ``name``."""
         words = data.made is not None and not buffer.dtype.is_float
         if data.made is not None and data.nbytes <= self._left:
             self._left -= data.nbytes
@@ -144,9 +147,10 @@ class Stock:
 
 
 class Calls:
-    """Makes the statements of a model; gathers the kernels and constants that they use.
+    """Makes the statements of a model, and collects the kernels and constants that they use.
 
-    ``functions`` are those of others that nodes call; ``prove`` is given the proofs of kernels.
+    ``functions`` are the external functions that nodes call; ``prove`` receives the proofs of
+    kernels.
     """
 
     def __init__(
@@ -208,7 +212,7 @@ class Calls:
         return [self._call(lowered.kernel, args, line)]
 
     def _rows(self, scope: Scope, step: Step, plan: RowPlan, line: str) -> list[Unnamed]:
-        """The calls of a cascade, in loops."""
+        """Returns the calls of a cascade, in loops."""
         node, rows = scope.graph.nodes[step.node], scope.lowered.nodes[step.node].rows
         if rows is None:
             raise CrtExportError(f"the plan has rows for {node}")
@@ -247,15 +251,16 @@ class Calls:
     def _commands(
         self, scope: Scope, step: Step, node: Node, op: EthosU, line: str
     ) -> FunctionCall:
-        """Addresses as TensorFlow Lite Micro gives them to Arm's driver (kernels/ethos_u in its
-        sources): constant data, arena, fast memory, then inputs and outputs, as far as they go."""
+        """Returns the call of an Ethos-U with the addresses that TensorFlow Lite Micro passes to
+        Arm's driver (kernels/ethos_u in its sources): constant data, arena, fast memory, then
+        inputs and outputs, as many as there are."""
         start = _start(scope, step)
         constants: list[Arg] = []
         read: list[int] = []
         for name, tensor in zip(("commands", "weights"), node.inputs[: op.first], strict=True):
             read.append(0 if tensor is None else scope.graph.type(tensor).nbytes)
             buffer = Buffer(name, Scalar.U8, read[-1], align=ETHOS_U_ALIGN)
-            # Where there is no constant data, any address will do.
+            # The driver needs an address even without constant data; any will do.
             constants.append(
                 start if tensor is None else self._tensor(scope, tensor, buffer, line)
             )
@@ -272,7 +277,7 @@ class Calls:
     # -- graphs that nodes run
 
     def _inner(self, scope: Scope, step: Step, number: int, line: str) -> Scope:
-        """The scope of a graph that the node of ``step`` runs."""
+        """Returns the scope of an inner graph of the node of ``step``."""
         node, inner = scope.graph.nodes[step.node], step.inner[number]
         results = tuple(self._place(scope, tensor) for tensor in node.outputs)
         own = results if isinstance(node.op, While) else ()
@@ -307,8 +312,8 @@ class Calls:
         return found
 
     def _loop(self, scope: Scope, step: Step, line: str) -> list[Unnamed]:
-        """Copies of what the loop begins with, and the loop, whose body ends with copies of what it
-        couldn't make where the next round finds it."""
+        """Returns copies of the loop's initial values, and the loop; its body ends with copies of
+        the values that it couldn't write where the next iteration reads them."""
         lowered = scope.lowered.nodes[step.node]
         node = lowered.node
         condition, body = (self._inner(scope, step, number, line) for number in (0, 1))
@@ -418,19 +423,19 @@ def finished(
     models: Sequence[tuple[Calls, tuple[Unnamed, ...]]], namer: Namer, weigh: Weigh | None,
     prove: Callable[[Proof], None],
 ) -> list[tuple[tuple[Function, ...], tuple[Statement, ...]]]:
-    """For each model the functions that it calls, and its statements with their symbols and the
-    numbers that they are given.
+    """Returns for each model the functions that it calls, and its statements with symbols and with
+    the arguments of merged kernels.
 
-    Each distinct kernel of all models is there once, called as the first that uses it; its doc
-    names every layer that does. ``weigh``: what decides which are made one; ``prove`` is given the
-    proofs of kernels that are new.
+    Each distinct kernel of all models is emitted once, named for its first use; its comment lists
+    all layers that use it. ``weigh`` decides which kernels are merged; ``prove`` receives the
+    proofs of new kernels.
     """
     unnamed = [call for calls, _ in models for call in calls.unnamed]
     keys = [call.key for call in unnamed]
     shared = merge(
         [call.kernel for call in unnamed], weigh, keys, [call.runs for call in unnamed]
     )
-    # Those of equal keys are equal, so it doesn't matter which of them stands here.
+    # Kernels of one key are equal, so any of their calls can stand for them.
     uses = {call.key: (call, use) for call, use in zip(unnamed, shared, strict=True)}
     functions: dict[bytes, tuple[str, Kernel]] = {}
     docs: dict[str, list[str]] = {}
@@ -469,7 +474,7 @@ def finished(
 
 
 def _start(scope: Scope, step: Step) -> WorkspaceArg:
-    """Returns the address in the module's workspace where the scratch of a step begins."""
+    """Returns the address in the module's workspace at which the scratch of a step begins."""
     if step.scratch is None:
         return scope.workspace
     if step.scratch.pool:
@@ -478,7 +483,7 @@ def _start(scope: Scope, step: Step) -> WorkspaceArg:
 
 
 def _advanced(arg: Arg, offset: int) -> Arg:
-    """``offset`` bytes further."""
+    """Returns the address ``offset`` bytes further."""
     match arg:
         case InputArg() | OutputArg() | WorkspaceArg() | StateArg() | ConstantArg():
             return replace(arg, offset=arg.offset + offset)

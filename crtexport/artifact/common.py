@@ -18,12 +18,12 @@ _ENTRIES = (
 
 
 def entry_symbols(module: str) -> tuple[str, ...]:
-    """Returns the symbols that a model of this name may have, whatever it computes."""
+    """Returns the symbols that a model of this name may define, whatever it computes."""
     return tuple(f"tvmgen_{module}_{name}" for name in _ENTRIES)
 
 
 def check_names(modules: Sequence[str]) -> None:
-    """Raises CrtExportError when two models of a package have one name."""
+    """Raises CrtExportError if two models of a package have the same name."""
     for position, module in enumerate(modules):
         first = modules.index(module)
         if first != position:
@@ -37,8 +37,9 @@ def check_names(modules: Sequence[str]) -> None:
 def with_common(
     artifacts: Sequence[Artifact], *, one_workspace: bool = False
 ) -> tuple[Artifact, ...]:
-    """Returns ``artifacts``, each with its shared parts: the first that uses a function or a
-    constant defines it, and the first has the registry of all and, if wanted, the one workspace."""
+    """Returns ``artifacts``, each with its shared parts: the first artifact that uses a function or
+    a constant defines it, and the first one defines the registry of all and, if requested, the one
+    workspace."""
     workspace = _workspace(artifacts) if one_workspace else None
     owners: dict[str, int] = {}
     users: dict[str, set[int]] = {}
@@ -71,7 +72,7 @@ def with_common(
 
 
 def _workspace(artifacts: Sequence[Artifact]) -> SharedWorkspace:
-    """Returns the least workspace that is enough for each of ``artifacts``."""
+    """Returns the smallest workspace that is large enough for each of ``artifacts``."""
     sizes: dict[str, int] = {}
     for artifact in artifacts:
         for _, end, size in workspaces(artifact):
@@ -97,7 +98,7 @@ def package_workspaces(artifacts: Sequence[Artifact]) -> dict[str, int]:
 def _check_externals(
     artifact: Artifact, number: int, artifacts: Sequence[Artifact], owners: dict[str, int]
 ) -> None:
-    """Raises CrtExportError for an external function with the name of one of another model."""
+    """Raises CrtExportError for an external function whose name another model uses."""
     taken = {s: n for n, other in enumerate(artifacts) for s in entry_symbols(other.module)}
     for function in artifact.externals:
         whose = owners.get(function.symbol, taken.get(function.symbol, number))

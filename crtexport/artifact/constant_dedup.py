@@ -20,13 +20,13 @@ _LARGE = 1 << 20
 class _Known(Struct):
     data: ConstantRef
     symbol: str
-    samples: bytes | None = None  # once somebody asked
+    samples: bytes | None = None  # computed when first needed
     digest: bytes | None = None  # of all bytes
 
 
 class KnownConstants(Struct):
-    """The constants so far. Only those of one kind and with the same samples are read as a whole,
-    and each of them once."""
+    """The constants so far. Only those of one kind and with equal samples are read as a whole, and
+    each of them once."""
 
     _known: dict[Kind, list[_Known]] = field(default_factory=dict)
 
@@ -35,7 +35,7 @@ class KnownConstants(Struct):
         self._known.setdefault(kind, []).append(_Known(data, symbol))
 
     def symbol(self, data: ConstantRef, kind: Kind) -> str | None:
-        """Returns the symbol of a constant of the same bytes and kind, if there is one."""
+        """Returns the symbol of a constant of the same bytes and kind; None if there is none."""
         rivals = self._known.get(kind, [])
         for known in rivals:
             if known.data == data:
@@ -55,7 +55,8 @@ class KnownConstants(Struct):
 
 
 def computed(graph: Graph) -> Iterator[tuple[str, int]]:
-    """Yields the names and bytes of tensors that are no constants, in the graphs of nodes, too."""
+    """Yields the names and sizes of tensors that aren't constants, including those of inner graphs.
+    """
     for part in graph.nested():
         for tensor in part.tensors:
             if tensor.constant is None:
@@ -63,8 +64,8 @@ def computed(graph: Graph) -> Iterator[tuple[str, int]]:
 
 
 def least_bytes(graph: Graph) -> int:
-    """Returns a lower bound of the bytes of a network's constants: those of a mebibyte and more,
-    packed or not, which no lowering makes smaller, each once."""
+    """Returns a lower bound of the size of a network's constants: the sum of those of at least one
+    mebibyte, packed or not, each counted once; no lowering makes these smaller."""
     contents, total = KnownConstants(), 0
     read = {tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
     for tensor in sorted(read):
@@ -85,7 +86,7 @@ def _digest(data: ConstantRef) -> bytes:
 
 
 def _samples(data: ConstantRef) -> bytes:
-    """Returns the digest of some pieces all over ``data``; of all of it where it is small."""
+    """Returns the digest of samples spread over ``data``; of all of it if it is small."""
     if data.nbytes <= _PIECES * _PIECE:
         return _digest(data)
     digest = hashlib.sha256()

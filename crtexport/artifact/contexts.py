@@ -1,15 +1,15 @@
 """Device contexts: their names in the interface, and the hooks around their functions.
 
-The hooks are those of TVM's C device API: ``int32_t TVMDevice<Kind><Verb>(void *context)``, 0 for
-success. ``run`` activates every device in the order of the contexts, opens a device before each
-function that runs on it, closes it afterwards, and deactivates all in reverse.
+The hooks are those of TVM's C device API: ``int32_t TVMDevice<Kind><Verb>(void *context)``, which
+returns 0 for success. ``run`` activates every device in the order of the contexts, opens a device
+before each function that runs on it, closes it afterwards, and deactivates all in reverse order.
 
-A device whose program is in an image has two hooks more: Load, which gets the program once the
-device is open, ``(void *context, const struct crt_device_image *image, const void *program)``, and
-Launch, which runs a function of the program, ``(void *context, const struct crt_device_function
-*function, const void *const *inputs, void *const *outputs)``. Where a hook or a function returns
+A device whose program is in an image has two more hooks: Load, which receives the program after the
+device was opened, ``(void *context, const struct crt_device_image *image, const void *program)``,
+and Launch, which runs a function of the program, ``(void *context, const struct crt_device_function
+*function, const void *const *inputs, void *const *outputs)``. If a hook or a function returns
 another code, open devices are closed, active ones deactivated, and ``run`` returns that code; codes
-of hooks that fail meanwhile are lost.
+of hooks that fail in the meantime are lost.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def all_hooks(artifact: Artifact) -> dict[str, Verb]:
 
 
 def image_of(artifact: Artifact, device: int) -> int | None:
-    """Returns the number of the image of a device, if it has one."""
+    """Returns the number of the image of a device; None if it has none."""
     return next((n for n, i in enumerate(artifact.images) if i.device == device), None)
 
 
 def launched(artifact: Artifact) -> tuple[ExternalFunction, ...]:
-    """Returns the functions of programs that the calls reach: the rows of the table of functions.
+    """Returns the functions of device programs that are called: the rows of the table of functions.
     """
     return tuple(f for f in called_externals(artifact) if f.entry is not None)
 
@@ -75,15 +75,15 @@ def images_symbol(artifact: Artifact) -> str:
 
 
 def launched_symbol(artifact: Artifact) -> str:
-    """Returns the symbol of the table of functions of these programs."""
+    """Returns the symbol of the table of functions of device programs."""
     return f"{artifact.prefix}_device_functions"
 
 
 def context_fields(devices: Sequence[Device]) -> tuple[str, ...]:
-    """Returns the members of ``struct tvmgen_<m>_devices``: the kind, and as much of id and program
-    as distinguishes the contexts.
+    """Returns the members of ``struct tvmgen_<m>_devices``: the kind, with as much of id and
+    program as distinguishes the contexts.
 
-    Raises CrtExportError when two contexts would be one member.
+    Raises CrtExportError if two contexts would have the same name.
     """
     kinds = Counter(c_identifier(d.kind) for d in devices)
     numbered = Counter((c_identifier(d.kind), d.id) for d in devices)
@@ -106,12 +106,12 @@ def context_fields(devices: Sequence[Device]) -> tuple[str, ...]:
 
 
 def context_text(device: Device) -> str:
-    """Returns a device context as text for people."""
+    """Returns a device context as text for messages."""
     return f'"{device.kind}" {device.id}, program "{device.program}"'
 
 
 def image_text(artifact: Artifact, image: DeviceImage) -> str:
-    """Returns a program and its sizes as text for people."""
+    """Returns a program and its sizes as text for messages."""
     header = image.header
     sizes = f"{header.original_size} bytes, {header.stored_size} stored"
     return f"{context_text(artifact.devices[image.device])}: {sizes}"
@@ -120,8 +120,8 @@ def image_text(artifact: Artifact, image: DeviceImage) -> str:
 def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
     """Returns the external functions by symbol.
 
-    Raises CrtExportError for a symbol that isn't an identifier of C or that is there twice, for a
-    device that isn't there, and for one on which nothing runs.
+    Raises CrtExportError for a symbol that isn't an identifier of C or isn't unique, for an unknown
+    device, and for a device on which no function runs.
     """
     found: dict[str, ExternalFunction] = {}
     own = {f.symbol for f in artifact.functions}
@@ -150,7 +150,7 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
 
 
 DECODER = "crt_image_open"
-"""The function that makes a program available; its source goes into the package."""
+"""The function that makes a program available; the package contains its source."""
 
 
 def needed_symbols(artifact: Artifact) -> tuple[str, ...]:
@@ -162,6 +162,6 @@ def needed_symbols(artifact: Artifact) -> tuple[str, ...]:
 
 
 def called_externals(artifact: Artifact) -> tuple[ExternalFunction, ...]:
-    """Returns the external functions that the calls reach."""
+    """Returns the external functions that are called."""
     symbols = {call.symbol for call in every_call(artifact.calls)}
     return tuple(f for f in artifact.externals if f.symbol in symbols)

@@ -1,7 +1,7 @@
-"""Checks that a model can be C for processors with 16-bit pointers, where ``int`` has 16 bits, too.
+"""Checks that a model can be compiled as C for processors with 16-bit pointers and 16-bit ``int``.
 
-Subscripts are ``ptrdiff_t`` there, which ends at 32767: arrays are no larger, and no kernel may
-compute a position beyond, on the way to one inside, either.
+Subscripts are ``ptrdiff_t`` there, at most 32767: arrays are no larger, and no kernel may compute
+an index beyond, not even as an intermediate value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Interval = tuple[int, int]
 
 BITS = 16
 LARGEST = (1 << (BITS - 1)) - 1
-"""Bytes of the largest array, and the last position in it that ``ptrdiff_t`` represents."""
+"""Bytes of the largest array, and the last index that ``ptrdiff_t`` represents."""
 
 
 def check_narrow(artifact: Artifact) -> None:
-    """Raises CrtExportError, naming it, for an object that is too large for such a processor, and
+    """Raises CrtExportError for an object that is too large for such a processor, naming it, and
     for programs of other devices."""
     for what, size in _arrays(artifact):
         if size > LARGEST:
@@ -56,7 +56,7 @@ def _arrays(artifact: Artifact) -> Iterator[tuple[str, int]]:
 
 
 def _check_kernels(artifact: Artifact) -> None:
-    """Raises CrtExportError for a kernel whose positions aren't proven, whoever calls it."""
+    """Raises CrtExportError for a kernel whose indices aren't proven to fit, whatever calls it."""
     known: dict[str, dict[str, Interval]] = {}
     functions = {f.symbol: f for f in artifact.functions}
     for call in every_call(artifact.calls):
@@ -82,7 +82,8 @@ def _check_kernels(artifact: Artifact) -> None:
 
 
 def _known(artifact: Artifact, param: Buffer | Var, arg: Arg) -> Interval | None:
-    """Returns a parameter, or the elements of a table that positions may come from."""
+    """Returns the interval of a scalar argument, or of the elements of a table that indices may be
+    read from; None if unknown."""
     if isinstance(param, Var):
         if param.type.is_float or not isinstance(arg, ScalarArg):
             return None

@@ -28,9 +28,9 @@ Pass = Callable[[Graph], Graph]
 
 
 def simplify_inner(graph: Graph) -> Graph:
-    """Returns the graph with those of its nodes simplified as the whole is.
+    """Returns ``graph`` with the inner graphs of its control-flow nodes simplified.
 
-    Requires: nothing. Ensures: for each of them what the pipeline ensures for the outermost.
+    Requires: nothing. Ensures: for each inner graph what the pipeline ensures for the outermost.
     """
     return graph.with_nodes(tuple(
         replace(node, graphs=tuple(map(_simplified, node.graphs))) if node.graphs else node
@@ -44,9 +44,9 @@ def _simplified(graph: Graph) -> Graph:
     return graph
 
 
-# Constants are known before they go into inner graphs, which are simple before they are chosen.
-# Dead readers would keep a clamp from being fused, so they go before; fusing leaves dead Pads.
-# A Pad whose channels are gone may be one of rows and columns, or of nothing.
+# Constants are bound before branches are chosen, and inner graphs are simplified after that. Dead
+# readers would keep a clamp from being fused, so they are dropped first; fusing leaves dead Pads. A
+# Pad whose channels were removed may pad only rows and columns, or nothing.
 PIPELINE: tuple[Pass, ...] = (
     fold_constants, drop_dead, bind_arguments, simplify_inner, choose_branches, last_steps,
     fold_constants, drop_dead, fold_scales, split_layers, fuse_pad, fuse_activation,
@@ -64,10 +64,10 @@ class Simplified(Struct, frozen=True):
 
 
 def simplify(graph: Graph) -> Simplified:
-    """Returns ``graph``, which is valid, ready for planning; names and types of inputs and outputs
-    stay.
+    """Returns ``graph``, which must be valid, simplified for planning; inputs and outputs keep
+    their names and types.
 
-    Raises CrtExportError, naming the pass, when one makes a graph that isn't valid.
+    Raises CrtExportError, naming the pass, if a pass returns an invalid graph.
     """
     channels: tuple[LayerChannels, ...] = ()
     for step in PIPELINE:
@@ -76,7 +76,7 @@ def simplify(graph: Graph) -> Simplified:
             graph, channels = with_report(graph)
         else:
             graph = step(graph)
-        if graph == before:  # which is valid
+        if graph == before:  # already verified
             continue
         try:
             verify(graph)
@@ -86,7 +86,6 @@ def simplify(graph: Graph) -> Simplified:
 
 
 def run(graph: Graph) -> Graph:
-    """Returns the graph that :func:`simplify` makes. Raises CrtExportError when ``graph`` is not
-    valid."""
+    """Returns the graph of :func:`simplify`. Raises CrtExportError if ``graph`` isn't valid."""
     verify(graph)
     return simplify(graph).graph

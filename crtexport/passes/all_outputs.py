@@ -10,8 +10,8 @@ from crtexport.ir.graph import Graph
 def with_all_outputs(graph: Graph) -> Graph:
     """Returns ``graph`` with every output of every node as a graph output, in order of execution.
 
-    No pass of the pipeline fuses or drops any of its operators then. Inputs are named ``input0``
-    and so on, outputs ``layer0``: names of inner tensors may be empty or not unique.
+    So no pass fuses or drops any of its operators. Inputs are named ``input0`` and so on, outputs
+    ``layer0``, because names of inner tensors may be empty or ambiguous.
     """
     outputs = tuple(tensor for node in graph.nodes for tensor in node.outputs)
     tensors = list(graph.tensors)

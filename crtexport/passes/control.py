@@ -1,4 +1,4 @@
-"""Simplifies operators that run graphs, where conditions or arguments are known while exporting."""
+"""Simplifies control flow whose conditions or arguments are known while exporting."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from crtexport.passes.uses import producers, readers
 
 
 def bind_arguments(graph: Graph) -> Graph:
-    """Moves constant arguments into inner graphs, takes values out of a loop that it doesn't
-    change, and drops unread arguments.
+    """Moves constant arguments into inner graphs, values that a loop doesn't change out of the
+    loop, and drops unread arguments.
 
     Requires: nothing. Ensures: no inner graph receives a constant or has an input that none of its
-    node's graphs read, but for initial values of a loop; each output of an If is read.
+    node's graphs read, except initial values of a loop; each output of an If is read.
     """
     uses = readers(graph)
     tensors = list(graph.tensors)
@@ -35,7 +35,7 @@ def bind_arguments(graph: Graph) -> Graph:
 
 def choose_branches(graph: Graph) -> Graph:
     """Replaces an If with a constant condition by the branch that it takes, and a While whose
-    condition is never true by a copy.
+    condition is false at the start by copies.
 
     Requires: nothing. Ensures: no condition of an If is constant.
     """
@@ -134,7 +134,7 @@ def _without_unchanged(node: Node, tensors: Sequence[Tensor]) -> tuple[list[Node
 
 
 def _origin(graph: Graph, computed_by: dict[int, Node], tensor: int) -> int:
-    """Returns the tensor that ``tensor`` is a copy of, maybe of another shape."""
+    """Returns the tensor that ``tensor`` is a copy of, possibly with another shape."""
     while tensor in computed_by and isinstance(computed_by[tensor].op, Reshape):
         tensor = graph.required(computed_by[tensor], 0)
     return tensor
@@ -144,13 +144,13 @@ def _origin(graph: Graph, computed_by: dict[int, Node], tensor: int) -> int:
 
 
 def _truth(graph: Graph, tensor: int) -> bool | None:
-    """The value of a condition; None where it isn't known."""
+    """Returns the value of a condition; None if it isn't constant."""
     constant = graph.constant(_origin(graph, producers(graph), tensor))
     return None if constant is None else any(constant.read())
 
 
 def _inlined(node: Node, chosen: Graph, tensors: list[Tensor]) -> Iterable[Node]:
-    """The nodes of ``chosen``, with tensors of the outer graph."""
+    """Returns the nodes of ``chosen``, with tensors of the outer graph."""
     number: dict[int, int] = {}
     before: list[Node] = []
     after: list[Node] = []
@@ -158,7 +158,7 @@ def _inlined(node: Node, chosen: Graph, tensors: list[Tensor]) -> Iterable[Node]
         same = outer is not None and tensors[outer].type == chosen.type(inner)
         if outer is not None and (same or chosen.tensors[inner].variable is not None):
             number[inner] = outer
-        elif outer is not None:  # the same bytes with another meaning
+        elif outer is not None:  # the same bytes with another quantization or shape
             number[inner] = len(tensors)
             tensors.append(chosen.tensors[inner])
             before.append(_copy(node, outer, number[inner], tensors))

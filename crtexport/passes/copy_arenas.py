@@ -9,10 +9,12 @@ from crtexport.ir.ops import EthosU, Reshape
 
 
 def copy_arenas(graph: Graph) -> Graph:
-    """Inserts a copy before each input of an Ethos-U that lies in its arena, and after each output.
+    """Inserts a copy before each input of an Ethos-U operator that lies in its arena, and after
+    each output.
 
     Requires: nothing. Ensures: such a tensor has one writer and one reader, so that its offset can
-    be fixed. The planner makes views of the copies wherever the other tensor can lie there, too.
+    be fixed. The planner makes views of the copies where the other tensor can lie in the arena as
+    well.
     """
     if not any(isinstance(node.op, EthosU) for node in graph.nodes):
         return graph

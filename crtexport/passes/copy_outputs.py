@@ -1,4 +1,4 @@
-"""Gives each graph output a node of its own."""
+"""Makes every graph output the output of a node of its own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from crtexport.ir.ops import Reshape
 
 
 def copy_outputs(graph: Graph) -> Graph:
-    """Inserts a copy before each output that nothing computes or that is an output already.
+    """Inserts a copy before each output that no node computes or that is already an earlier output.
 
-    Requires: nothing. Ensures: all graph outputs differ and are outputs of nodes; names and types
-    of the outputs stay, but for the name of a tensor's further mentions, which get a number. The
-    caller's buffers then never have to be shared by two outputs.
+    Requires: nothing. Ensures: all graph outputs are different tensors and outputs of nodes, so
+    that no two outputs share a buffer of the caller. They keep their names and types, except that
+    repeated outputs get a number behind their name.
     """
     computed = {t for node in graph.nodes for t in node.outputs}
     tensors, nodes, outputs = list(graph.tensors), list(graph.nodes), list[int]()

@@ -8,12 +8,11 @@ from crtexport.ir.graph import Graph, Node
 
 
 def drop_dead(graph: Graph) -> Graph:
-    """Drops nodes without use and tensors without readers and writers; renumbers the others.
+    """Drops nodes without use and tensors without readers and writers, and renumbers the others.
 
     Requires: a valid order. Ensures: each node leads to a graph output or writes a variable, and
-    each tensor is an input of the graph or used by a node or output; graph inputs stay even when
-    nothing reads them. Nodes are created anew, so that those of a graph that two nodes run can be
-    told apart.
+    each tensor is an input of the graph or is used by a node or output; graph inputs stay even if
+    nothing reads them. Each node is a new object, even if an inner graph occurs twice.
     """
     needed = set(graph.outputs)
     kept: list[Node] = []

@@ -9,8 +9,8 @@ from crtexport.passes.drop_dead import drop_dead
 
 
 def float_layers(graph: Graph) -> tuple[Node, ...]:
-    """Returns the nodes of a network with quantized tensors that compute in float32, without those
-    that are never needed or move elements only; none of a network that is float throughout."""
+    """Returns the nodes of a quantized network that compute in float32, except unused ones and
+    those that only move elements; empty if the network has no quantized tensors."""
     kept = drop_dead(graph)
     if all(tensor.type.quant is None for tensor in kept.tensors):
         return ()

@@ -1,4 +1,4 @@
-"""Evaluates nodes that depend on constants alone."""
+"""Evaluates nodes that depend only on constants."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from crtexport.ir.types import ConstantRef, DType, Made, TensorType
 
 _WEIGHTS = 1
 _LARGE = 1 << 20
-"""Bytes up to which constants are folded in memory; larger ones are moved while they are written.
-"""
+"""Constants up to this number of bytes are folded in memory; larger ones are moved while they are
+written."""
 _CHANNEL_AXIS: dict[type[ops.Op], int] = {
     ops.Conv2D: 0, ops.FullyConnected: 0, ops.TransposeConv2D: 0, ops.DepthwiseConv2D: 3,
 }
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Evaluates Reshape, Dequantize, other operators that only move elements, and integer
-    arithmetic on constants.
+    """Evaluates operators on constants: Reshape, Dequantize, other operators that only move
+    elements, and integer arithmetic.
 
-    Int8 weights of a convolution or fully connected operator that a Dequantize makes floats stay
-    int8 and are read as they are: the kernels scale them, and flash holds a quarter of the bytes.
+    If a Dequantize makes floats of the int8 weights of a convolution or fully connected operator,
+    that operator reads the int8 weights instead: its kernel scales them, and flash holds a quarter
+    of the bytes.
 
-    Requires: nothing. Ensures: no Reshape or Dequantize reads a constant, but for a Reshape that
+    Requires: nothing. Ensures: no Reshape or Dequantize reads a constant, except a Reshape that
     copies one to a graph output; nothing grows to more than a few kilobytes. Large constants are
-    moved while they are written, and not computed with.
+    moved while they are written, and never computed with.
     """
     tensors = list(graph.tensors)
-    stored: dict[int, int] = {}  # what Dequantize made of int8 constants: the constants
+    stored: dict[int, int] = {}  # the int8 constant behind each Dequantize, by its output
     nodes: list[Node] = []
     for node in graph.nodes:
         source = _foldable_input(graph, node)
@@ -67,7 +68,7 @@ def _foldable_input(graph: Graph, node: Node) -> int | None:
 
 
 def _evaluated(graph: Graph, node: Node, tensors: list[Tensor]) -> list[ConstantRef] | None:
-    """Returns the outputs of a node that only moves constants or computes shapes and indices with
+    """Returns the outputs of a node that only moves constants, or computes shapes and indices from
     them."""
     if not set(graph.outputs).isdisjoint(node.outputs):
         return None
@@ -83,7 +84,7 @@ def _evaluated(graph: Graph, node: Node, tensors: list[Tensor]) -> list[Constant
 def _with_stored_weights(
     node: Node, tensors: list[Tensor], stored: dict[int, int]
 ) -> Node:
-    """Returns ``node`` reading int8 weights where it read their floats."""
+    """Returns ``node`` with int8 weights in place of their dequantized floats."""
     weights = node.inputs[_WEIGHTS] if len(node.inputs) > _WEIGHTS else None
     source = stored.get(weights) if weights is not None else None
     if source is None or not _scalable(node.op, tensors[source].type):
@@ -93,7 +94,7 @@ def _with_stored_weights(
 
 
 def _scalable(op: ops.Op, weights: TensorType) -> bool:
-    """Returns whether the kernels of ``op`` scale these weights: symmetric, by tensor or by
+    """Returns whether the kernels of ``op`` can scale these weights: symmetric, per tensor or per
     channel."""
     axis, quant = _CHANNEL_AXIS.get(type(op)), weights.quant
     if axis is None or quant is None or any(quant.zero_point):
@@ -102,8 +103,7 @@ def _scalable(op: ops.Op, weights: TensorType) -> bool:
 
 
 def _only_weights(graph: Graph, tensor: int, source: TensorType) -> bool:
-    """Returns whether everything that reads ``tensor`` can read ``source`` as its weights instead.
-    """
+    """Returns whether all readers of ``tensor`` can read ``source`` as their weights instead."""
     return tensor not in graph.outputs and all(
         position == _WEIGHTS and _scalable(node.op, source)
         for node in graph.nodes
@@ -113,7 +113,7 @@ def _only_weights(graph: Graph, tensor: int, source: TensorType) -> bool:
 
 
 def _folded(op: ops.Op, source: Tensor, output: Tensor) -> Tensor:
-    """``output`` as a constant."""
+    """Returns ``output`` as a constant."""
     if source.constant is None:
         raise ValueError(f"{source.name!r} is no constant")
     if isinstance(op, ops.Reshape):
@@ -124,7 +124,7 @@ def _folded(op: ops.Op, source: Tensor, output: Tensor) -> Tensor:
 
 
 class _RealValues(Struct, frozen=True):
-    """The conversion of a type's stored values to the float32 that they stand for."""
+    """The conversion of a type's stored values to real values, as float32."""
 
     type: TensorType
 

@@ -1,5 +1,5 @@
-"""Folds factors and addends of channels into the layer before them, as those of a batch
-normalization."""
+"""Folds factors and addends per channel, as of a batch normalization, into the layer before them.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Vector = npt.NDArray[np.float64]
 
 
 def fold_scales(graph: Graph) -> Graph:
-    """Makes Mul, Div, Add and Sub of a constant for each channel a part of the convolution or fully
-    connected operator whose result only they read.
+    """Folds Mul, Div, Add and Sub with one constant per channel into the convolution or fully
+    connected operator before them, if nothing else reads its result.
 
     Requires: nothing. Ensures: that operator computes their output itself. Only floats are folded,
-    and weights only where nothing else reads them, or flash would hold them twice.
+    and weights only if no other node reads them; else flash would hold them twice.
     """
     uses, tensors = readers(graph), list(graph.tensors)
     nodes: list[Node] = []
-    layers: dict[int, int] = {}  # the place in nodes, by the tensor that is computed
+    layers: dict[int, int] = {}  # the index in nodes, by the tensor that the node computes
     for node in graph.nodes:
         if _is_layer(graph, node, uses):
             layers[node.outputs[0]] = len(nodes)
@@ -49,7 +49,8 @@ def fold_scales(graph: Graph) -> Graph:
 
 
 def _is_layer(graph: Graph, node: Node, uses: dict[int, int]) -> bool:
-    """Returns whether a node has constant weights of its own, and nothing fused to it."""
+    """Returns whether a node has constant weights that no other node reads, and no fused
+    activation."""
     match op := node.op:
         case (
             ops.Conv2D() | ops.DepthwiseConv2D() | ops.TransposeConv2D() | ops.FullyConnected()
@@ -77,7 +78,8 @@ class _Scale(Struct, frozen=True):
 
 
 def _scale(graph: Graph, node: Node) -> _Scale | None:
-    """Returns what a node does to the channels of a tensor; None where it does something else."""
+    """Returns the factor and addend by which a node scales a tensor; None if it does anything else.
+    """
     if not isinstance(node.op, ops.Mul | ops.Div | ops.Add | ops.Sub):
         return None
     x, y = graph.required(node, 0), graph.required(node, 1)
@@ -106,7 +108,8 @@ def _scale(graph: Graph, node: Node) -> _Scale | None:
 
 
 def _scaled(layer: Node, tensors: list[Tensor], scale: _Scale) -> Node:
-    """Returns the layer with other weights, and a bias if it needs one; adds them to tensors."""
+    """Returns the layer with scaled weights, and with a bias if it needs one; appends both to
+    ``tensors``."""
     inputs = list(layer.inputs)
     if (scale.factor != 1).any():
         weights = _tensor(tensors, inputs[_WEIGHTS])
@@ -140,7 +143,8 @@ def _tensor(tensors: list[Tensor], number: int | None) -> Tensor:
 
 
 class _Multiplied(Struct, frozen=True):
-    """Weights times the factors (float64) of their channels, each of ``inner`` weights in a row."""
+    """Weights times the factors (float64) of their channels; each channel has ``inner`` weights in
+    a row."""
 
     factors: bytes
     inner: int

@@ -15,11 +15,12 @@ _CLAMP: dict[type[ops.Op], ops.Activation] = {
 
 
 def fuse_activation(graph: Graph) -> Graph:
-    """Makes Relu, Relu6 and ReluN1To1 the activation of the operator whose result only they read.
+    """Makes Relu, Relu6 and ReluN1To1 the activation of the operator before them, if nothing else
+    reads its result.
 
-    Requires: nothing. Ensures: that operator computes the clamp's output itself. Quantized tensors
-    are fused only where the clamp keeps scale and zero point: it then moves no integer between its
-    bounds, which are those of the fused activation.
+    Requires: nothing. Ensures: that operator computes the clamp's output itself. On quantized
+    tensors, only clamps that keep scale and zero point are fused: these change no integer between
+    their bounds, which are those of the fused activation.
     """
     uses, computed_by = readers(graph), producers(graph)
     replaced: dict[int, Node | None] = {}
@@ -43,7 +44,7 @@ def fuse_activation(graph: Graph) -> Graph:
 
 
 def _with_activation(op: ops.Op, activation: ops.Activation) -> ops.Op | None:
-    """Returns ``op`` with a fused activation; None where it can't have one or has one already."""
+    """Returns ``op`` with a fused activation; None if it can't have one or already has one."""
     match op:
         case (
             ops.Conv2D() | ops.DepthwiseConv2D() | ops.FullyConnected() | ops.TransposeConv2D()

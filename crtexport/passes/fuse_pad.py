@@ -12,8 +12,8 @@ from crtexport.passes.uses import producers
 def fuse_pad(graph: Graph) -> Graph:
     """Turns a convolution of a padded image into a convolution with more padding.
 
-    Both count a padded cell as real 0. Requires: nothing. Ensures: no Conv2D or DepthwiseConv2D
-    reads a Pad of rows and columns that keeps the quantization; the Pad stays for other readers.
+    A padded cell is real 0 in both. Requires: nothing. Ensures: no Conv2D or DepthwiseConv2D reads
+    a Pad of rows and columns that keeps the quantization; the Pad stays for other readers.
     """
     computed_by = producers(graph)
     return graph.with_nodes(
@@ -40,8 +40,7 @@ def _fused(graph: Graph, node: Node, computed_by: dict[int, Node]) -> Node:
 
 
 def _spatial(op: Pad) -> Padding2D | None:
-    """Returns the rows and columns that ``op`` adds to NHWC images; None where it adds anything
-    else."""
+    """Returns the rows and columns by which ``op`` pads NHWC images; None if it pads other axes."""
     if len(op.paddings) != 4 or any(op.paddings[0]) or any(op.paddings[3]):
         return None
     (top, bottom), (left, right) = op.paddings[1], op.paddings[2]

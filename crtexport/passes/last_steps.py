@@ -10,23 +10,23 @@ from msgspec.structs import replace
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import TensorType
-from crtexport.passes.places import followed, places
+from crtexport.passes.element_numbers import element_numbers, follow
 from crtexport.passes.uses import reading
 
 _LENGTHS = 4
 _OF_DIRECTIONS = (1, 2, 3, 5, 6, 7)
-"""Inputs whose first axis are the directions."""
+"""Inputs whose first axis is the direction."""
 _MOST = 1 << 22
-"""Elements of all steps whose ways are followed."""
+"""The largest number of elements, of all steps, that are followed one by one."""
 
 
 def last_steps(graph: Graph) -> Graph:
-    """Lets what reads the last step of a recurrent layer read the state at its end instead.
+    """Replaces reads of a recurrent layer's last step by reads of its final state.
 
-    Where a layer has both directions, and nothing reads its states, two take its place: one
-    forwards, and one that computes the last step backwards, which is the first one that it comes
-    to. Requires: nothing. Ensures: a layer without lengths has no output for all steps if readers
-    take the one step from it that comes last in its direction, in the order that it has there.
+    A layer of both directions whose states nothing reads is replaced by two: one runs forwards; the
+    other computes only the last step of the backward direction, which is the first that this
+    direction computes. Requires: nothing. Ensures: no layer without lengths outputs all steps if
+    its readers only read the last one of each direction.
     """
     return _Pass(graph).run()
 
@@ -58,12 +58,12 @@ class _Pass:
         return replace(self.graph, tensors=tuple(self.tensors), nodes=tuple(nodes))
 
     def _readers(self, node: Node, op: ops.Recurrent) -> list[tuple[int, bool]]:
-        """Returns the numbers of the nodes that read all steps, one behind the other, with whether
-        what they give is the last step; empty where something else is read."""
+        """Returns the numbers of consecutive nodes that lead from all steps to the last one, each
+        with whether its output is the last step; empty if anything else is read."""
         type_ = self.graph.type(node.outputs[0])
         if self.graph.optional(node, _LENGTHS) is not None or not 1 < type_.elements <= _MOST:
             return []
-        every = places(type_)
+        every = element_numbers(type_)
         last = 0 if op.direction is ops.Direction.REVERSE else -1
         wanted = (every[:, last] if op.batch_major else every[last]).ravel()
         found: list[tuple[int, bool]] = []
@@ -74,7 +74,7 @@ class _Pass:
                 return []
             for number in self.readers.get(tensor, ()):
                 reader = self.graph.nodes[number]
-                read = followed(self.graph, reader, tensor, elements) if isinstance(
+                read = follow(self.graph, reader, tensor, elements) if isinstance(
                     reader.op, ops.Reshape | ops.Transpose | ops.Slice | ops.Gather
                 ) else None
                 if read is None:
@@ -85,7 +85,7 @@ class _Pass:
         return found
 
     def _layers(self, node: Node, op: ops.Recurrent) -> tuple[list[Node], int] | None:
-        """Returns the nodes in place of a layer, and the tensor that has its last step."""
+        """Returns the nodes that replace a layer, and the tensor of its last step."""
         if op.direction is not ops.Direction.BIDIRECTIONAL:
             states = node.outputs[1:]
             return [replace(node, op=replace(op, each_step=False), outputs=states)], states[0]
@@ -99,7 +99,7 @@ class _Pass:
         )
 
     def _one_direction(self, made: list[Node], node: Node, op: ops.Recurrent, number: int) -> int:
-        """Adds the layer of a direction to ``made``; returns its state at the end."""
+        """Appends the layer of one direction to ``made``; returns its final state."""
         inputs = [
             tensor if tensor is None or place not in _OF_DIRECTIONS
             else self._cut(made, node, tensor, 0, number)
@@ -121,7 +121,7 @@ class _Pass:
         return self._added(made, node, layer, inputs, *shapes)
 
     def _cut(self, made: list[Node], node: Node, tensor: int, axis: int, place: int) -> int:
-        """Adds a Slice of one ``place`` of an axis."""
+        """Appends a Slice of index ``place`` of an axis; returns its output."""
         shape = self.graph.type(tensor).shape
         size = (*shape[:axis], 1, *shape[axis + 1:])
         begin = tuple(place if i == axis else 0 for i in range(len(shape)))
@@ -132,7 +132,7 @@ class _Pass:
         self, made: list[Node], node: Node, op: ops.Op, inputs: Sequence[int | None],
         *shapes: tuple[int, ...],
     ) -> int:
-        """Adds a node in the name of another one; returns its first output."""
+        """Appends a node named after another one; returns its first output."""
         first = len(self.tensors)
         dtype = self.graph.type(node.outputs[0]).dtype
         for number, shape in enumerate(shapes, first):

@@ -1,7 +1,7 @@
-"""Moves Transposes of graph outputs in front of the operator that computes them.
+"""Moves Transposes of graph outputs before the operator that computes them.
 
-A network from a file that has channels first is computed with channels last. Where it ends in the
-sum of its input and what it made of it, the input is there already in the order that is wanted.
+A network from a file with channels first is computed with channels last. If its output is a sum
+with its input, that input already exists in the order of the output.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from crtexport.ir.evaluate import move
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Add, Maximum, Minimum, Mul, Reshape, Sub, Transpose
-from crtexport.passes.places import LARGE, Array, places
+from crtexport.passes.element_numbers import LARGE, Array, element_numbers
 from crtexport.passes.uses import producers, readers
 
 _ELEMENTWISE = (Add, Sub, Mul, Maximum, Minimum)
 
 def move_transposes(graph: Graph) -> Graph:
-    """Transposes the other operand of an elementwise operator instead of its result, which is a
-    graph output, where one is a graph input that was transposed the other way round.
+    """Transposes the other operand of an elementwise operator instead of its result, if the result
+    is a graph output and one operand is a graph input that was transposed the other way round.
 
     Requires: nothing. Ensures: there are no more Transposes than before, and the transposed input
     isn't kept for that operator.
@@ -69,8 +69,8 @@ def _moves(made_by: Mapping[int, Node], tensor: int) -> list[Node]:
 
 
 def _order(graph: Graph, tensor: int, moves: list[Node]) -> Array:
-    """Returns for each element behind ``moves`` which one of ``tensor`` it is."""
-    elements = places(graph.type(tensor))
+    """Returns, for each element of the output of ``moves``, its index in ``tensor``."""
+    elements = element_numbers(graph.type(tensor))
     for node in moves:
         (elements,) = move(node.op, [elements]) or (elements,)
     return elements
@@ -79,7 +79,8 @@ def _order(graph: Graph, tensor: int, moves: list[Node]) -> Array:
 def _exchanged(
     graph: Graph, last: Node, position: int, source: int, moves: list[Node]
 ) -> Graph:
-    """Returns the graph with the moves on the other operand, and the operator as its last node."""
+    """Returns the graph with ``moves`` applied to the other operand, and the operator as its last
+    node."""
     tensors, nodes = list(graph.tensors), list[Node]()
 
     def at(tensor: int, op: Reshape | Transpose, shape: tuple[int, ...]) -> int:

@@ -9,11 +9,12 @@ from crtexport.ir.graph import Graph, Node
 
 
 def moves_to_reshapes(graph: Graph) -> Graph:
-    """Turns operators that keep all elements in their order into Reshapes, which take no time.
+    """Turns operators that keep all elements in their order into Reshapes, which the planner makes
+    views.
 
-    Such are a Transpose that moves axes of size 1 only, a Slice of everything, a Split or
-    Concatenation of one. Requires: nothing. Ensures: as said; scales and zero points of the outputs
-    stay.
+    These are a Transpose that moves only axes of size 1, a Slice of everything, and a Split or
+    Concatenation of one tensor. Requires: nothing. Ensures: no such operator is left; outputs keep
+    their scales and zero points.
     """
     return graph.with_nodes(tuple(
         replace(node, op=ops.Reshape(graph.type(node.outputs[0]).shape))
@@ -26,7 +27,7 @@ def _moves_nothing(graph: Graph, node: Node) -> bool:
     if len(node.inputs) != 1 or len(node.outputs) != 1:
         return False
     before, after = graph.type(graph.required(node, 0)), graph.type(node.outputs[0])
-    # One input of a Concatenation can be rescaled.
+    # A Concatenation may requantize its only input.
     if before.elements != after.elements or before.quant != after.quant:
         return False
     match node.op:

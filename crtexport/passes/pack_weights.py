@@ -1,4 +1,4 @@
-"""Marks the weights of fewer than 8 bits that kernels read packed."""
+"""Marks weights of fewer than 8 bits that kernels read packed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from crtexport.ir.types import ConstantRef, DType
 _WIDTHS = (2, 4)
 _LAYERS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
 _BY_UNITS = (Conv2D, FullyConnected)
-"""Layers of which neighbouring output channels share a byte; of others, neighbouring weights."""
+"""Layers whose bytes hold weights of neighbouring output channels; in others, neighbouring weights
+of one channel share a byte."""
 
 
 def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
-    """Returns ``graph`` with the weights packed that convolutions, depthwise and transposed ones
-    too, and fully connected layers alone read, if their values fit 4 or 2 bits, whatever type the
-    file has, and ``wanted`` says so of all of these layers, with weights so packed.
+    """Returns ``graph`` with packed weights where their values fit 4 or 2 bits, whatever their type
+    in the file.
 
-    Requires: nothing. Ensures: the same results.
+    Weights are packed only if all their readers are convolutions (also depthwise and transposed) or
+    fully connected layers, and ``wanted`` agrees for each reader, given the graph with packed
+    weights. Requires: nothing. Ensures: the same results.
     """
     layers: dict[int, list[Node]] = {}
     others = set(graph.outputs)
@@ -52,11 +54,12 @@ def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
 
 
 def _bits(graph: Graph, weights: int, readers: list[Node]) -> int | None:
-    """The least bits in which all these layers can read their weights; None for whole bytes."""
+    """Returns the fewest bits in which all ``readers`` can read their weights; None for whole
+    bytes."""
     type_, constant = graph.type(weights), graph.constant(weights)
     if constant is None or type_.dtype is not DType.INT8 or not type_.nbytes:
         return None
-    # Those that share a byte: neighbouring output channels, those of one group.
+    # The weights of a byte belong to neighbouring output channels of one group.
     by_units = [isinstance(node.op, _BY_UNITS) for node in readers]
     if len({*by_units}) > 1:
         return None
@@ -77,7 +80,7 @@ def _bits(graph: Graph, weights: int, readers: list[Node]) -> int | None:
 
 
 def _least_bits(constant: ConstantRef) -> int:
-    """The bits, at most 8, that any of the constant's int8 values needs."""
+    """Returns the bits, at most 8, that the constant's int8 values need."""
     needed = 0
     for chunk in constant.chunks():
         values = np.frombuffer(chunk, np.int8)

@@ -1,7 +1,7 @@
-"""Cuts fully connected operators whose results are only read in parts: one for each part.
+"""Splits fully connected operators whose results are only read in parts: one layer for each part.
 
-Networks that compute gates, or queries, keys and values, with one matrix cut the result afterwards,
-which would need memory for both, and copies.
+Networks that compute gates, or queries, keys and values, with one matrix split its result
+afterwards, which takes memory for both, and copies.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import FullyConnected, Reshape, Slice
 from crtexport.ir.strided_constant import moved
 from crtexport.ir.types import Quantization, TensorType
-from crtexport.passes.places import LARGE, Array, followed, places
+from crtexport.passes.element_numbers import LARGE, Array, element_numbers, follow
 from crtexport.passes.uses import reading
 
 MOST = 8
-"""Parts up to which a layer is cut: each is a call of its own."""
+"""The largest number of parts: each is a call of its own."""
 LEAST = 4
-"""Units of a part from which on a layer is cut."""
+"""The smallest number of units of a part."""
 
 
 def split_layers(graph: Graph) -> Graph:
-    """Replaces a fully connected operator by those of its parts that are read, if each is a range
-    of units.
+    """Replaces a fully connected operator by one for each part that is read, if each part is a
+    range of units.
 
-    Requires: nothing. Ensures: no product is computed twice, and no weight is there twice.
+    Requires: nothing. Ensures: no product is computed twice, and no weight is stored twice.
     """
     readers = reading(graph)
     tensors, nodes = list(graph.tensors), list[Node]()
@@ -46,7 +46,7 @@ def split_layers(graph: Graph) -> Graph:
 
 
 def _is_layer(graph: Graph, node: Node, readers: Mapping[int, list[int]]) -> bool:
-    """Returns whether a node is a fully connected operator with weights of its own."""
+    """Returns whether a node is a fully connected operator whose weights no other node reads."""
     if not isinstance(node.op, FullyConnected) or graph.type(node.outputs[0]).elements > LARGE:
         return False
     constants = [tensor for tensor in node.inputs[1:] if tensor is not None]
@@ -54,7 +54,7 @@ def _is_layer(graph: Graph, node: Node, readers: Mapping[int, list[int]]) -> boo
 
 
 class _LayerPart(Struct, frozen=True):
-    """``count`` units from the unit ``first`` on are the tensor ``tensor``."""
+    """The tensor ``tensor`` is ``count`` units from unit ``first`` on."""
 
     tensor: int
     first: int
@@ -64,7 +64,7 @@ class _LayerPart(Struct, frozen=True):
 class _Cuts:
     """The parts of a layer's result, and the nodes that only move them.
 
-    ``worth``: whether all of it is parts, and the layer had better be cut.
+    ``worth`` is whether the parts cover everything that is read, and splitting pays.
     """
 
     def __init__(self, graph: Graph, layer: Node, readers: Mapping[int, list[int]]) -> None:
@@ -74,14 +74,15 @@ class _Cuts:
         self.parts: list[_LayerPart] = []
         self.moves: set[int] = set()
         self.worth = (
-            self._follow(layer.outputs[0], places(self.type)) and 1 < len(self.parts) <= MOST
+            self._follow(layer.outputs[0], element_numbers(self.type))
+            and 1 < len(self.parts) <= MOST
             and all(part.count >= LEAST for part in self.parts)
             and sum(part.count for part in self.parts) <= self.units
         )
 
     def _follow(self, tensor: int, elements: Array) -> bool:
-        """Returns whether a tensor, which has these elements of the result, is cut into parts, or
-        is one."""
+        """Returns whether ``tensor``, which holds these elements of the result, is a part or is
+        split into parts."""
         if elements.size < self.type.elements:
             return self._add(tensor, elements)
         readers = self.readers.get(tensor)
@@ -91,14 +92,14 @@ class _Cuts:
 
     def _follow_node(self, number: int, tensor: int, elements: Array) -> bool:
         node = self.graph.nodes[number]
-        made = followed(self.graph, node, tensor, elements)
+        made = follow(self.graph, node, tensor, elements)
         self.moves.add(number)
         return made is not None and all(
             self._follow(output, array) for output, array in zip(node.outputs, made, strict=True)
         )
 
     def _add(self, tensor: int, elements: Array) -> bool:
-        """Returns whether a tensor is a range of units."""
+        """Adds a tensor as a part if it is a range of units; returns whether it is."""
         rows = self.type.elements // self.units
         if not elements.size or elements.size % rows:
             return False
@@ -112,7 +113,7 @@ class _Cuts:
 
 
 def _part(layer: Node, part: _LayerPart, tensors: list[Tensor]) -> list[Node]:
-    """Returns the layer of a part, and a Reshape where that has another shape."""
+    """Returns the layer of a part, and a Reshape if the part has another shape."""
     inputs = [layer.inputs[0]]
     for source in layer.inputs[1:]:
         inputs.append(None if source is None else len(tensors))

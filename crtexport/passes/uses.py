@@ -6,7 +6,7 @@ from crtexport.ir.graph import Graph, Node
 
 
 def readers(graph: Graph) -> dict[int, int]:
-    """Returns the number of reads of each tensor, by nodes and as a graph output."""
+    """Returns the number of reads of each tensor, by nodes and as graph outputs."""
     counts = dict.fromkeys(range(len(graph.tensors)), 0)
     for node in graph.nodes:
         for tensor in node.inputs:
@@ -18,7 +18,7 @@ def readers(graph: Graph) -> dict[int, int]:
 
 
 def reading(graph: Graph) -> dict[int, list[int]]:
-    """Returns the numbers of the nodes that read each tensor that is read, each node once."""
+    """Returns, for each tensor that is read, the numbers of the nodes that read it, each once."""
     found: dict[int, list[int]] = {}
     for number, node in enumerate(graph.nodes):
         for tensor in dict.fromkeys(node.inputs):

@@ -1,8 +1,8 @@
-"""Offsets for blocks of bytes, given which distances between two blocks would do harm.
+"""Offsets for blocks of bytes, given the distances between two blocks that are banned.
 
-Greedy placement in several orders first, then branch and bound, unless that shows soon that some
-of the blocks alone need as much. Effort is counted in constraints that were looked at, never in
-seconds, so that the same blocks always get the same offsets.
+Tries greedy placement in several orders, then branch and bound, unless a few of the blocks alone
+turn out to need as much as the best placement. Effort is counted in constraints that were looked
+at, never in seconds, so that the same blocks always get the same offsets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GREEDY_EFFORT = 1_500_000
 _SEARCH_EFFORT = 200_000
 _PART_EFFORT = 20_000  # to find out whether some blocks need as much as all
 _PARTS_EFFORT = 60_000
-_NEIGHBOURS = 6  # how many blocks that are needed one after the other are looked at alone
+_NEIGHBOURS = 6  # the number of blocks needed one after the other that are placed alone
 
 
 class Ban(Struct, frozen=True):
@@ -34,9 +34,9 @@ class Ban(Struct, frozen=True):
 
 
 class Arena(Struct, frozen=True):
-    """Blocks by their sizes in bytes, the bans between them, and sizes that no placement beats.
+    """Blocks by their sizes in bytes, the bans between them, and a lower bound of any placement.
 
-    ``times``: when each block is first needed, to try placements in that order too.
+    ``times`` is when each block is first needed; placement in that order is tried, too.
     """
 
     sizes: tuple[int, ...]
@@ -45,7 +45,7 @@ class Arena(Struct, frozen=True):
     bound: int = 0
 
     def only(self, blocks: Sequence[int]) -> Arena:
-        """Some of the blocks, in rising order, without a bound."""
+        """Returns the arena of only these blocks, given in rising order, without a bound."""
         numbers = {block: number for number, block in enumerate(blocks)}
         bans = tuple(
             Ban(numbers[b.first], numbers[b.second], b.low, b.high)
@@ -57,10 +57,11 @@ class Arena(Struct, frozen=True):
 
 
 def place(arena: Arena | Crowd, alignment: int, *, swaps: int = 0) -> tuple[int, ...]:
-    """The offset of each block, a multiple of ``alignment``.
+    """Returns the offset of each block, a multiple of ``alignment``.
 
-    Never worse than greedy placement by size; the least extent where the search ends in time.
-    ``swaps``: changes of the order of blocks that are tried before that search.
+    The placement is never worse than greedy placement by size, and optimal if the search ends
+    before its limit of effort. ``swaps`` is the number of changes of the order that are tried
+    before the search.
     """
     if isinstance(arena, Crowd):
         return arena.place(alignment)
@@ -74,8 +75,8 @@ def place(arena: Arena | Crowd, alignment: int, *, swaps: int = 0) -> tuple[int,
 def fill(
     arena: Arena | Crowd, order: Sequence[int], capacity: int | None, alignment: int
 ) -> dict[int, int]:
-    """Offsets for blocks in an order, each the lowest that is left; without those that would end
-    beyond ``capacity``."""
+    """Returns offsets for blocks in an order, each the lowest that is free; blocks that would end
+    beyond ``capacity`` are left out."""
     if isinstance(arena, Crowd):
         return arena.fill(order, capacity, alignment)
     solver = _Solver(arena, alignment)
@@ -88,7 +89,7 @@ def fill(
 
 
 def extent(sizes: Sequence[int], offsets: Sequence[int]) -> int:
-    """Bytes from 0 to the end of the last block."""
+    """Returns the bytes from 0 to the end of the last block."""
     return max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0)
 
 
@@ -97,14 +98,15 @@ class _Solver:
         self.arena = arena
         self.sizes = arena.sizes
         self.times = arena.times
-        # Some block ends the arena, and begins at a multiple of the alignment.
+        # Some block ends the arena and begins at a multiple of the alignment.
         self.bound = min(
             (s + max(0, -(-(arena.bound - s) // alignment)) * alignment for s in arena.sizes),
             default=0,
         )
         self.alignment = alignment
         count = len(arena.sizes)
-        # Per block: (other block, bounds of how far this one may not begin after the other).
+        # For each block: another block, and the bounds between which this one may not begin after
+        # it.
         self.near: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
         for ban in arena.bans:
             self.near[ban.second].append((ban.first, ban.low, ban.high))
@@ -120,14 +122,16 @@ class _Solver:
     # -- greedy
 
     def greedy(self) -> None:
-        """The best of placements in several orders; what sticks out goes first in the next."""
+        """Keeps the best placement of several orders; blocks that end beyond the bound come first
+        in the next order."""
         everything = range(len(self.sizes))
         orders = [
             sorted(everything, key=lambda i: (-self.sizes[i], self.times[i], i)),
             sorted(everything, key=lambda i: (self.times[i], -self.sizes[i], i)),
             sorted(everything, key=lambda i: (-self.times[i], -self.sizes[i], i)),
             sorted(everything, key=lambda i: (-self._crowd(i), -self.sizes[i], i)),
-            # Tensors that trail each other through a chain first, smaller things around them.
+            # First tensors that reuse each other's bytes along a chain, then smaller ones around
+            # them.
             *(
                 sorted(everything, key=lambda i: (
                     self._small(i, part), sign * self.times[i], -self.sizes[i], i
@@ -147,7 +151,7 @@ class _Solver:
                 top = extent(self.sizes, offsets)
                 order = sorted(order, key=lambda i: offsets[i] + self.sizes[i] < top)
                 if tuple(order) in tried:
-                    break  # all that follows has been there
+                    break  # all further orders were tried before
                 tried.add(tuple(order))
                 offsets = self._in_order(order)
                 if extent(self.sizes, offsets) < self.least:
@@ -158,7 +162,7 @@ class _Solver:
         return self.sizes[block] * part < self.largest
 
     def _crowd(self, block: int) -> int:
-        """Bytes of a block and of all that it must keep clear of."""
+        """Returns the bytes of a block and of all blocks that it may not overlap."""
         return self.sizes[block] + sum(self.sizes[other] for other in self.others[block])
 
     def _keep(self, offsets: Sequence[int]) -> None:
@@ -172,7 +176,7 @@ class _Solver:
         return [o for o in offsets if o is not None]
 
     def lowest(self, block: int, offsets: Sequence[int | None], start: int) -> int:
-        """The lowest offset from ``start`` that no placed block bans."""
+        """Returns the lowest offset from ``start`` on that no placed block bans."""
         banned = []
         for other, low, high in self.near[block]:
             base = offsets[other]
@@ -189,11 +193,10 @@ class _Solver:
         return offset
 
     def reorder(self, times: int) -> None:
-        """The best of placements in orders that change by one block at a time, as long as that
-        does no harm."""
+        """Tries orders that differ by one block, and keeps each that isn't worse."""
         order = sorted(range(len(self.sizes)), key=lambda i: (self.best[i], i))
         least = extent(self.sizes, self._in_order(order))
-        # Of all ways to draw, this is the one that never changes.
+        # The generator whose sequence no version of Python changes.
         draw = random.Random(0).random  # noqa: S311 - nothing secret
         for _ in range(times):
             if self.least <= self.bound:
@@ -211,12 +214,12 @@ class _Solver:
     # -- branch and bound
 
     def search(self) -> None:
-        """Looks for something better than the best, if there can be such."""
+        """Searches for a better placement if the bound allows one."""
         if self.least > self.bound and not self._stuck():
             self._explore(_SEARCH_EFFORT)
 
     def _explore(self, limit: int) -> None:
-        """Places blocks by rising offset in all orders that could still beat the best."""
+        """Places blocks by rising offset in all orders that could still be better than the best."""
         count = len(self.sizes)
         self.effort, self.limit = 0, limit
         self._branch([None] * count, 0, list(range(count)), frozenset(), [0] * count)
@@ -235,8 +238,8 @@ class _Solver:
         return False
 
     def _parts(self) -> Iterator[Sequence[int]]:
-        """Blocks that may need much: those that are large, those that are needed one after the
-        other, those that are large with one more."""
+        """Yields groups of blocks that may need much memory: large ones, ones that are needed one
+        after the other, and large ones with one more."""
         everything = range(len(self.sizes))
         large = [i for i in everything if not self._small(i, 2)]
         yield large
@@ -246,8 +249,8 @@ class _Solver:
             yield [*large, other]
 
     def _part(self, blocks: Sequence[int]) -> _Solver:
-        """Returns a subset of the blocks that decides whether less than the best placement of all
-        is possible."""
+        """Returns a solver for some of the blocks; if these need as much as the best placement of
+        all, that placement is optimal."""
         numbers = {block: number for number, block in enumerate(blocks)}
         solver = _Solver(Arena(
             tuple(self.sizes[block] for block in blocks),
@@ -265,11 +268,11 @@ class _Solver:
         self, offsets: list[int | None], level: int, left: list[int], near: Collection[int],
         before: list[int],
     ) -> None:
-        """Places the blocks that are ``left``, in the order of their numbers.
+        """Places the blocks of ``left``, in the order of their numbers.
 
-        The last one that was placed lies at ``level``, ``near`` others; ``before``: the lowest
-        offset of each block when it wasn't there. It matters to those that it is near to, and to
-        those that would begin below it.
+        The last block was placed at ``level`` and restricts the blocks of ``near``; ``before`` has
+        the lowest offset of each block without it. Only blocks in ``near`` and those that would
+        begin below ``level`` are affected by it.
         """
         if not left:
             found = [o for o in offsets if o is not None]

@@ -1,4 +1,4 @@
-"""Lower bounds of any placement: the bytes that are needed at one moment."""
+"""Lower bounds of any placement: the bytes that are needed at one time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from crtexport.plan.spans import moments
 
 
 def peak(layout: Layout) -> Peak:
-    """The greatest lower bound of all moments, the first of equals."""
+    """Returns the greatest lower bound over all steps; the first step of several with that bound.
+    """
     end = len(layout.order)
     best = Peak(0, None, 0)
     live = 0
@@ -34,8 +35,8 @@ def peak(layout: Layout) -> Peak:
 
 
 def _covered(layout: Layout, end: int) -> Iterator[int]:
-    """At each moment the bytes that tensors in the workspace take where only those of one block lie
-    over each other."""
+    """Yields, for each step, the bytes that tensors in the workspace take if only tensors of one
+    block overlap."""
     lives = (
         (life.first, life.last, tensor) for tensor, life in layout.lifetimes.items()
         if layout.block_of[tensor].home is None
@@ -57,7 +58,7 @@ def _covered(layout: Layout, end: int) -> Iterator[int]:
 
 
 def _length(layout: Layout, block: Block, tensors: Iterable[int]) -> int:
-    """Bytes of a block that some of its tensors take."""
+    """Returns the bytes of a block that some of its tensors cover."""
     total = 0
     reached = -math.inf
     for start, stop in sorted((block.starts[t], block.starts[t] + layout.size(t)) for t in tensors):
@@ -67,7 +68,7 @@ def _length(layout: Layout, block: Block, tensors: Iterable[int]) -> int:
 
 
 def _shared(layout: Layout, end: int) -> Iterator[int]:
-    """At each moment the most bytes that pairs of tensors in the workspace could have in common."""
+    """Yields, for each step, the most bytes that pairs of tensors in the workspace could share."""
     pairs = []
     for source, output in layout.free:
         if any(layout.block_of[tensor].home is not None for tensor in (source, output)):
@@ -88,22 +89,23 @@ def _shared(layout: Layout, end: int) -> Iterator[int]:
 
 
 def _overlap(layout: Layout, source: int, output: int) -> int:
-    """Most bytes that an output may share with an input."""
+    """Returns the most bytes that an output may share with an input."""
     return layout.free[source, output].shared(layout.size(source), layout.size(output))
 
 
 def least(graph: Graph, plan: Plan, facts: Mapping[int, Facts], size: float) -> bool:
-    """Returns whether every plan needs ``size`` bytes, whatever its order and its kernels'
-    directions.
+    """Returns whether every plan needs ``size`` bytes, whatever its order and the direction of its
+    kernels.
 
-    While a node runs, there are its tensors, and those that come before it and are wanted behind
-    it, in every order. Of these count what lies in the workspace of ``plan`` and fits no buffer of
-    the caller's; all of them lie apart but for what the node itself may overwrite.
+    While a node runs, its own tensors are live, and those that are computed before it and read
+    after it in every order. Only tensors are counted that ``plan`` has in the workspace and that
+    fit no buffer of the caller. They can't overlap, except where the node may write an output over
+    an input.
     """
     moments = [m for m in _moments(graph, plan, facts) if m.needed >= size]
     if any(moment.needed - moment.most >= size for moment in moments):
         return True
-    # Whether kernels may run backwards takes long to find out.
+    # It takes long to find out whether kernels may run backwards.
     return any(
         all(moment.needed - moment.over(backward) >= size for backward in (False, True))
         for moment in moments
@@ -111,8 +113,8 @@ def least(graph: Graph, plan: Plan, facts: Mapping[int, Facts], size: float) -> 
 
 
 class _Moment(Struct, frozen=True):
-    """While a node runs: bytes that are ``needed`` if nothing is overwritten, and the pairs
-    (output position, input position, bytes of both) that may share some."""
+    """A node while it runs: the bytes ``needed`` if no output lies over an input, and the pairs
+    (output position, input position, bytes of both) that may overlap."""
 
     facts: Facts
     needed: int
@@ -120,14 +122,14 @@ class _Moment(Struct, frozen=True):
 
     @property
     def most(self) -> int:
-        """Bytes that could be overwritten, if the kernel allowed any."""
+        """Returns the bytes that could overlap if the kernel allowed every distance."""
         return min(
             sum({i: source for _, i, source, _ in self.pairs}.values()),
             sum({o: output for o, _, _, output in self.pairs}.values()),
         )
 
     def over(self, backward: bool) -> int:
-        """Bytes that may be overwritten, with the kernel ``backward`` or not."""
+        """Returns the bytes that may overlap, for the kernel ``backward`` or not."""
         return sum(
             overlap(self.facts, o, i, source, output, backward=backward)
             for o, i, source, output in self.pairs
@@ -156,13 +158,13 @@ def _moments(graph: Graph, plan: Plan, facts: Mapping[int, Facts]) -> Iterator[_
 
 
 def _flags(bits: int, count: int) -> npt.NDArray[np.bool_]:
-    """The lowest bits of a number, one by one."""
+    """Returns the lowest ``count`` bits of a number."""
     whole = np.frombuffer(bits.to_bytes(count // 8 + 1, "little"), np.uint8)
     return np.unpackbits(whole, count=count, bitorder="little").view(np.bool_)
 
 
 def _counted(graph: Graph, plan: Plan, facts: Mapping[int, Facts]) -> dict[int, int]:
-    """The bytes of tensors that lie apart, and in the workspace, in any plan."""
+    """Returns the bytes of the tensors that are in the workspace and don't overlap in any plan."""
     largest = max((graph.type(t).nbytes for t in graph.outputs), default=0)
     views = {
         t for n, node in enumerate(graph.nodes) for t in node.outputs
@@ -176,8 +178,8 @@ def _counted(graph: Graph, plan: Plan, facts: Mapping[int, Facts]) -> dict[int, 
 
 
 def _related(graph: Graph) -> tuple[list[int], list[int]]:
-    """For each tensor, as bits: the nodes that run behind the one that makes it, and those that run
-    before one that reads it, in every order."""
+    """Returns two sets for each tensor, as bits: the nodes that run after its producer, and those
+    that run before one of its readers, in every order."""
     everything = (1 << len(graph.nodes)) - 1
     made, wanted = [0] * len(graph.tensors), [0] * len(graph.tensors)
     before: list[int] = []

@@ -1,8 +1,8 @@
 """Offsets for very many blocks that are needed at the same time.
 
-A list of all pairs that must lie apart would grow with the square of the blocks. Here each block is
-compared with those that have a place already when it gets its own, all at once, and nothing of
-that is kept: memory grows with the blocks alone. Placement is greedy, in a few orders.
+A list of all pairs that must not overlap would grow with the square of the number of blocks. Here
+each block is compared with all blocks that are already placed, at once, when it gets its offset,
+and no result is kept: memory grows linearly. Placement is greedy, in a few orders.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy.typing as npt
 from msgspec import Struct
 
 _EFFORT = 12_000_000
-"""Comparisons after which no further order is tried; about a second."""
-_SETUP = 2000  # comparisons that take as long as preparing one look at all parts
+"""The number of comparisons after which no further order is tried; about a second."""
+_SETUP = 2000  # comparisons that take as long as preparing one comparison with all parts
 _ATTEMPTS = 4  # placements per order to begin with
 
 Bans = tuple[tuple[int, int], ...]
 
 
 class Part(Struct, frozen=True):
-    """Bytes of a block: ``start`` is relative to it; needed from ``first`` until ``last``, both
-    inclusive."""
+    """Bytes of a block: ``start`` is relative to the block; they are live from step ``first`` to
+    ``last``, both inclusive."""
 
     block: int
     start: int
@@ -33,11 +33,12 @@ class Part(Struct, frozen=True):
 
 
 class Crowd(Struct, frozen=True):
-    """Blocks by their sizes in bytes, and the parts of them that are needed for some time.
+    """Blocks by their sizes in bytes, and the parts of them that are live for some steps.
 
-    Parts of two blocks that are needed at one time lie apart, unless ``special`` has the pair
-    (numbers of parts): then it says between which distances the second may not begin after the
-    first. ``times``: when each block is first needed. ``bound``: a size that no placement beats.
+    Parts of two blocks that are live at the same time may not overlap, unless ``special`` has the
+    pair (numbers of parts): then it has the bounds of distances at which the second may not begin
+    after the first. ``times`` is when each block is first needed, ``bound`` a lower bound of any
+    placement.
     """
 
     sizes: tuple[int, ...]
@@ -47,7 +48,7 @@ class Crowd(Struct, frozen=True):
     bound: int = 0
 
     def place(self, alignment: int) -> tuple[int, ...]:
-        """The offset of each block: the best of greedy placements in several orders."""
+        """Returns the offset of each block: the best of greedy placements in several orders."""
         bound = min(
             (s + max(0, -(-(self.bound - s) // alignment)) * alignment for s in self.sizes),
             default=0,
@@ -73,13 +74,13 @@ class Crowd(Struct, frozen=True):
     def fill(
         self, order: Sequence[int], capacity: int | None, alignment: int
     ) -> dict[int, int]:
-        """Offsets for blocks in an order, each the lowest that is left; without those that would
-        end beyond ``capacity``."""
+        """Returns offsets for blocks in an order, each the lowest that is free; blocks that would
+        end beyond ``capacity`` are left out."""
         places = _Places(self, alignment)
         return places.all(order, capacity)
 
     def only(self, blocks: Sequence[int]) -> Crowd:
-        """Some of the blocks, in rising order, without a bound."""
+        """Returns the crowd of only these blocks, given in rising order, without a bound."""
         numbers = {block: number for number, block in enumerate(blocks)}
         kept = [number for number, part in enumerate(self.parts) if part.block in numbers]
         renamed = {part: number for number, part in enumerate(kept)}
@@ -120,14 +121,14 @@ class _Places:
             turned = tuple((-high, -low) for low, high in bans)
             self._near.setdefault(second, []).append((first, bans))
             self._near.setdefault(first, []).append((second, turned))
-        # Of the parts that have a place, in the order in which they got it: start, end, lifetime.
+        # Start, end and lifetime of placed parts, in the order of their placement.
         self._placed = np.zeros((4, len(crowd.parts)), np.int64)
         self._count = 0
         self._slots: dict[int, int] = {}
         self.effort = 0
 
     def all(self, order: Sequence[int], capacity: int | None = None) -> dict[int, int]:
-        """The lowest offset that is left for each block, one after the other; those that would end
+        """Returns the lowest free offset for each block, in this order; blocks that would end
         beyond ``capacity`` have none."""
         found = {}
         for block in order:
@@ -153,14 +154,15 @@ class _Places:
         if not len(lows):
             return 0
         lows, reached = _rising(lows, highs)
-        # Behind each ban, and all that begin below it, the next multiple of the alignment.
+        # Candidates: the first multiple of the alignment after each banned range and all that begin
+        # below it.
         behind = np.maximum(-(-reached // self._alignment) * self._alignment, 0)
         before = np.concatenate((np.zeros(1, np.int64), behind[:-1]))
         free = np.flatnonzero(before <= lows)
         return int(before[free[0]] if len(free) else behind[-1])
 
     def _banned(self, number: int) -> tuple[_Numbers, _Numbers]:
-        """Offsets that the block of a part may not have, each between two bounds."""
+        """Returns the offsets that a part bans for its block, as bounds."""
         part, near = self._crowd.parts[number], self._near.get(number, ())
         starts, ends, first, last = self._placed[:, : self._count]
         meet = (first <= part.last) & (last >= part.first)
@@ -180,13 +182,13 @@ class _Places:
 
 
 def _rising(lows: _Numbers, highs: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """Lower bounds in rising order, and the highest upper bound of each and all before it."""
+    """Returns the lower bounds sorted, and for each the highest upper bound up to it."""
     order = np.argsort(lows, kind="stable")
     return lows[order], np.maximum.accumulate(highs[order])
 
 
 def _joined(lows: _Numbers, highs: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """The same stretches, those that overlap as one."""
+    """Returns the same ranges, with overlapping ones merged."""
     if not len(lows):
         return lows, highs
     lows, reached = _rising(lows, highs)

@@ -20,17 +20,17 @@ class ReplayProof:
         self._last: tuple[Body, Replay] | None = None
 
     def inner(self, node: int, graph: int) -> ReplayProof:
-        """Returns what proves the same about one of the graphs that a node runs."""
+        """Returns the proof for one of the inner graphs of a node."""
         return ReplayProof(self._nodes[node].graphs[graph])
 
     def rows(self, node: int) -> tuple[Bands, RowProof] | None:
-        """Returns the work of a cascade on rows with what proves facts about its kernels; None for
-        a node without."""
+        """Returns the bands of a cascade with the proof about their kernels; None if the node isn't
+        a cascade."""
         rows = self._nodes[node].rows
         return None if rows is None else (rows.bands, RowReplayProof(rows))
 
     def _replay(self, lowered: Lowered) -> Replay:
-        """The accesses of a kernel to tensors, for all that is asked of it one after the other."""
+        """Returns the cached replay of a kernel's accesses to tensors."""
         kernel = lowered.kernel
         if self._last is None or self._last[0] is not kernel.body:
             tensors = [
@@ -41,8 +41,8 @@ class ReplayProof:
         return self._last[1]
 
     def harmless(self, step: Step, output: int, position: int, distance: int) -> bool:
-        """Returns whether an output may begin ``distance`` bytes after an input that it
-        overlaps."""
+        """Returns whether an output may begin ``distance`` bytes after an input that it overlaps.
+        """
         node = self._nodes[step.node]
         lowered = node.running(backward=step.backward, in_place=step.in_place)
         written = _buffers(lowered, OutputTensor(output))
@@ -54,11 +54,11 @@ class ReplayProof:
         )
 
     def scratch(self, step: Step) -> int:
-        """Returns the bytes that the kernel of a step needs besides its tensors."""
+        """Returns the bytes of scratch that the kernel of a step needs."""
         return self._nodes[step.node].running(backward=step.backward).scratch
 
     def moves(self, number: int) -> tuple[Move, ...] | None:
-        """Returns all that node ``number`` does, as copies; None if it does anything else."""
+        """Returns what node ``number`` does as copies; None if it does anything else."""
         node, lowered = self._graph.nodes[number], self._nodes[number].lowered
         owners = {
             buffer.name: arg.position
@@ -84,11 +84,11 @@ class RowReplayProof:
         self._known: dict[tuple[int, int, int], bool] = {}
 
     def scratch_of(self, band: int) -> int:
-        """Returns the bytes that a kernel needs besides its rows."""
+        """Returns the bytes of scratch that the kernel of a band needs."""
         return self._nodes[band].lowered.scratch
 
     def harmless(self, band: int, position: int, distance: int) -> bool:
-        """Returns whether what a kernel writes may begin ``distance`` bytes after its input
+        """Returns whether the output of a band may begin ``distance`` bytes after its input
         ``position``, though they overlap."""
         key = band, position, distance
         if key not in self._known:
@@ -98,7 +98,7 @@ class RowReplayProof:
 
 
 def _buffers(lowered: Lowered, arg: InputTensor | OutputTensor) -> tuple[str, ...]:
-    """The names of the buffers that are bound to a tensor."""
+    """Returns the names of the buffers that are bound to a tensor."""
     return tuple(
         buffer.name for buffer, bound in zip(lowered.kernel.buffers, lowered.args, strict=True)
         if bound == arg

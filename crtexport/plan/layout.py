@@ -24,17 +24,17 @@ from crtexport.plan.spans import Spans, meetings, pairs
 NO_FACTS = Facts()
 
 _PAIRS = 40_000
-"""Up to how many pairs of tensors that are needed at one time are listed for placing them."""
+"""The largest number of pairs of simultaneously live tensors that are listed for placement."""
 _STRETCHES, _FEW_STRETCHES = 120_000, 500
-"""Stretches of blocks that are looked at for views; behind that, only blocks of few grow. Hundreds
-of concatenations of concatenations would have as many with the cube of their number."""
+"""Ranges of a block up to which it is joined with any other; larger ones only with small ones.
+Else hundreds of nested concatenations would take time with the cube of their number."""
 
 
 class Block(Struct):
     """Tensors at fixed distances: ``starts`` has the first byte of each, relative to the block.
 
-    ``number`` is that of one of its tensors, each of which is in one block. ``home``: the buffer
-    that it lies in and where; None for a block of the workspace.
+    ``number`` is that of one of its tensors; each tensor is in one block. ``home`` is the buffer
+    and offset at which it lies, None for a block of the workspace.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Block(Struct):
 
 
 class _Stretch(Struct, frozen=True):
-    """Bytes of a block that hold bytes of a value, from ``base`` bytes into it."""
+    """Bytes of a block that hold bytes of a value, which begins at byte ``base`` of the block."""
 
     start: int
     end: int
@@ -57,9 +57,9 @@ _Contents = MutableMapping[int, tuple[_Stretch, ...]]
 class Layout:
     """The blocks of a graph in one order of execution.
 
-    ``views`` are nodes that need not run; ``free`` has, for each pair (input tensor, output
-    tensor) that may share bytes, what their node allows. The scratch of a node is a tensor more,
-    with a number behind those of the graph, that lives while it runs. ``shared`` is that of plans.
+    ``views`` are nodes that need not run; ``free`` has, for pairs (input tensor, output tensor),
+    the distances that their node allows. A node's scratch is one more tensor, numbered after the
+    graph's, live while it runs. ``shared`` is that of the plan.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class Layout:
         return None
 
     def size(self, tensor: int) -> int:
-        """Bytes of a tensor, or of a node's scratch."""
+        """Returns the bytes of a tensor, or of a node's scratch."""
         node = tensor - len(self._sizes)
         return self.facts[node].scratch if node >= 0 else self._sizes[tensor]
 
     def _item(self, tensor: int) -> int:
-        """Returns the alignment of the offset of a tensor, or of a node's scratch."""
+        """Returns the alignment of a tensor's offset, or of that of a node's scratch."""
         scratch = tensor >= len(self.graph.tensors)
         return self.alignment if scratch else self.graph.type(tensor).dtype.itemsize
 
@@ -127,7 +127,7 @@ class Layout:
             self.block_of[scratch] = Block(scratch, {scratch: 0})
 
     def _pin(self, number: int, position: int) -> None:
-        """Makes one block of a node's scratch and the tensors that must lie in it."""
+        """Puts a node's scratch and the tensors that must lie in it into one block."""
         pins = self.facts.get(number, NO_FACTS).pins
         if not pins:
             return
@@ -144,7 +144,8 @@ class Layout:
         self._contents[scratch] = (_Stretch(0, self.size(scratch), scratch, 0),)
 
     def scratch(self, number: int, places: Mapping[int, tuple[int, int]]) -> ScratchRange | None:
-        """The scratch of a node, given the pools and offsets of tensors in the workspace."""
+        """Returns the scratch of a node, given the pools and offsets of tensors in the workspace.
+        """
         tensor = len(self.graph.tensors) + number
         if tensor not in places:
             return None
@@ -153,13 +154,13 @@ class Layout:
 
     @property
     def blocks(self) -> list[Block]:
-        """Every block once, in the order of its first tensor."""
+        """Returns every block once, in the order of its first tensor."""
         return list({block.number: block for block in self.block_of.values()}.values())
 
     # -- views
 
     def _try_view(self, number: int) -> None:
-        """Makes a node that only copies a view, where all its tensors can lie so."""
+        """Makes a node that only copies a view, if its tensors can share bytes."""
         node = self.graph.nodes[number]
         moves = self._moves(number, node)
         if moves is None or not self._join(node, moves):
@@ -173,7 +174,7 @@ class Layout:
         return moves if self.views_of_parts else None
 
     def _join(self, node: Node, moves: tuple[Move, ...]) -> bool:
-        """Joins the blocks of a node's tensors if that is possible; returns whether it is."""
+        """Joins the blocks of a node's tensors if possible; returns whether it did."""
         merged = dict(self.block_of[node.outputs[0]].starts)
         home = self.block_of[node.outputs[0]].home
         origin = merged[node.outputs[0]]
@@ -216,7 +217,7 @@ class Layout:
     def _views(
         self, node: Node, moves: tuple[Move, ...]
     ) -> dict[int, tuple[_Stretch, ...]]:
-        """Returns the stretches of the node's outputs when they are views."""
+        """Returns the ranges of the node's outputs if they are views."""
         found: dict[int, list[_Stretch]] = {t: [] for t in node.outputs}
         for move in moves:
             source = self.graph.required(node, move.input)
@@ -234,7 +235,7 @@ class Layout:
         self, starts: dict[int, int], home: Placement | None,
         contents: _Contents,
     ) -> bool:
-        """Returns whether tensors of one block that share bytes at one time have them in common."""
+        """Returns whether tensors that overlap while both are live hold the same values there."""
         if not self._affordable(starts, contents):
             return False
         if home is not None and not self._fits(starts, home, contents):
@@ -265,12 +266,12 @@ class Layout:
         return True
 
     def _spoil(self, first: int, second: int) -> bool:
-        """Returns whether two tensors with other values at the same bytes do harm to each other."""
+        """Returns whether two tensors with different values at the same bytes conflict."""
         pinned = self._pinned.get(first, -1) == self._pinned.get(second, -2)
         return not pinned and self.lifetimes[first].meets(self.lifetimes[second])
 
     def _affordable(self, starts: dict[int, int], contents: _Contents) -> bool:
-        """Returns whether a block isn't too large to be looked at whole once more."""
+        """Returns whether a block is small enough to be checked as a whole again."""
         effort = sum(len(contents[tensor]) for tensor in starts)
         self._effort += effort
         return effort <= _FEW_STRETCHES or self._effort <= _STRETCHES
@@ -283,17 +284,17 @@ class Layout:
         for tensor, start in starts.items():
             offset = home.offset + start
             if tensor >= len(self.graph.tensors):
-                return False  # scratch is of the workspace
+                return False  # scratch only lies in the workspace
             if home.space is Space.STATE:
-                return False  # what is kept may change while a view is needed
+                return False  # a variable may change while a view is live
             if home.space is Space.OUTPUT:
                 capacity = self.size(self.graph.outputs[home.index])
                 if offset < 0 or offset + self.size(tensor) > capacity or tensor in self._by_rows:
-                    return False  # buffers for outputs are given once all rows are there
+                    return False  # buffers of outputs are passed only after all rows
                 continue
             owner = home.index if home.space is Space.CONSTANT else self.graph.inputs[home.index]
             if any(part.value != owner for part in contents[tensor]):
-                return False  # nothing is ever written there
+                return False  # nothing may write there
             if tensor in self._outputs:
                 return False
             if home.space is Space.CONSTANT and (offset or self.size(tensor) != self.size(owner)):
@@ -303,7 +304,7 @@ class Layout:
     # -- what may overlap
 
     def _free_pairs(self, number: int, position: int) -> None:
-        """Notes which outputs of a node may lie over inputs that die with it."""
+        """Records which outputs of a node may lie over inputs that no later node reads."""
         node = self.graph.nodes[number]
         facts = self.facts.get(number, NO_FACTS)
         pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -316,7 +317,7 @@ class Layout:
         for (source, output), places in pairs.items():
             apart = Freedom(-self.size(output), self.size(source))
             forward = _all_of([facts.forward.get(p, apart) for p in places])
-            free = forward.before + 1 >= forward.after  # and can't be freer
+            free = forward.before + 1 >= forward.after  # and no direction allows more
             asked = self.directions > 1 and len(pairs) == 1 and not free
             backward = facts.backward if asked else None
             if backward is not None:
@@ -329,7 +330,7 @@ class Layout:
                 self.free[source, output] = forward
 
     def apart(self, first: int, second: int) -> tuple[tuple[int, int], ...]:
-        """Distances from ``first`` to ``second`` that do harm: each between two bounds."""
+        """Returns the banned distances from ``first`` to ``second``, as bounds."""
         sizes = self.size(first), self.size(second)
         if not (sizes[0] and sizes[1] and self.lifetimes[first].meets(self.lifetimes[second])):
             return ()
@@ -344,7 +345,8 @@ class Layout:
     # -- the caller's buffers
 
     def spoilt(self) -> list[int]:
-        """The shared buffers in which an output would overwrite what is still read of its input."""
+        """Returns the shared buffers in which an output would overwrite bytes of its input that are
+        still read."""
         found = []
         for number in sorted(self.shared):
             first, second = (
@@ -357,7 +359,7 @@ class Layout:
         return found
 
     def _use_output_buffers(self) -> None:
-        """Moves what the node before a graph output overwrites into the output's buffer."""
+        """Moves inputs that the producer of an output may overwrite into the output's buffer."""
         producer = {t: node for node in self.graph.nodes for t in node.outputs}
         pending = [t for t in self.graph.outputs if t in producer]
         over: dict[int, list[int]] = {}
@@ -394,12 +396,12 @@ class Layout:
     # -- blocks to place
 
     def span(self, block: Block) -> tuple[int, int]:
-        """From when until when anything of a block is needed."""
+        """Returns the first and last step at which anything of a block is live."""
         lives = [self.lifetimes[tensor] for tensor in block.starts]
         return min(life.first for life in lives), max(life.last for life in lives)
 
     def between(self, first: Block, second: Block) -> Iterator[tuple[int, int]]:
-        """Distances from one block to another that do harm: each between two bounds."""
+        """Yields the banned distances from one block to another, as bounds."""
         for tensor, start in first.starts.items():
             for other, begin in second.starts.items():
                 for low, high in self.apart(tensor, other):
@@ -407,7 +409,7 @@ class Layout:
                         yield low + start - begin, high + start - begin
 
     def arena(self) -> tuple[list[Block], Arena | Crowd]:
-        """The blocks of the workspace and what there is to know for placing them."""
+        """Returns the blocks of the workspace, and the constraints on their offsets."""
         blocks = [b for b in self.blocks if b.home is None]
         for block in blocks:
             least = min(block.starts.values())
@@ -429,8 +431,7 @@ class Layout:
     def _parts(
         self, blocks: Sequence[Block]
     ) -> tuple[tuple[Part, ...], dict[tuple[int, int], Bans]]:
-        """The tensors of blocks, and distances between two of them that do harm where these aren't
-        all at which both would share bytes."""
+        """Returns the tensors of blocks, and the bans of pairs that may partly overlap."""
         parts: list[Part] = []
         numbers: dict[int, int] = {}
         for block, whole in enumerate(blocks):
@@ -449,7 +450,7 @@ class Layout:
 
 
 class _Lodgers:
-    """The blocks in the caller's buffers for outputs, by the time for which they are needed."""
+    """The blocks in the caller's buffers for outputs, with the steps at which they are live."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -459,12 +460,12 @@ class _Lodgers:
                 self.add(block, block.home)
 
     def add(self, block: Block, home: Placement) -> None:
-        """One more in the buffer ``home``."""
+        """Adds a block to the buffer ``home``."""
         spans = self._spans.setdefault(home.index, Spans(len(self._layout.order)))
         spans.add(*self._layout.span(block), block)
 
     def undisturbed(self, block: Block, home: Placement) -> bool:
-        """Returns whether a block could lie at ``home`` beside the others of that buffer."""
+        """Returns whether a block could lie at ``home`` beside the other blocks of that buffer."""
         spans = self._spans.get(home.index)
         for other in spans.meeting(*self._layout.span(block)) if spans is not None else ():
             offset = other.home.offset if other.home is not None else 0
@@ -477,13 +478,12 @@ class _Lodgers:
 
 
 def _numbered(tensors: Sequence[int]) -> dict[int, int]:
-    """The first position of each tensor."""
+    """Returns the first position of each tensor."""
     return {tensor: number for number, tensor in reversed([*enumerate(tensors)])}
 
 
 def _states(graph: Graph, alignment: int) -> tuple[dict[int, int], int]:
-    """The offset of each variable in the state, and the bytes of all; those of no bytes need an
-    address all the same."""
+    """Returns the offset of each variable in the state, and the size of the state."""
     offsets, size = {}, 0
     for variable in graph.variables:
         offsets[variable] = size

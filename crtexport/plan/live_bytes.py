@@ -1,4 +1,4 @@
-"""The bytes that a cascade needs at each of its steps, as if each could lie anywhere."""
+"""The bytes that a cascade needs at each of its steps: a lower bound, without offsets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class LiveBytes(Struct, frozen=True):
-    """``rings``: bytes of each ring at each step; ``others``: at each step those of the kernel's
-    scratch, less those of its result that may lie over rows which die with it."""
+    """``rings`` has the live bytes of each ring at each step; ``others`` the kernel's scratch at
+    each step, less the bytes of its result that may lie over rows that are read for the last time.
+    """
 
     rings: Mapping[int, _Numbers]
     others: _Numbers
 
     @property
     def peak(self) -> int:
-        """The bytes at the step that needs most."""
+        """Returns the most bytes of any step."""
         total = self.others.copy()
         for ring in self.rings.values():
             total += ring
@@ -34,7 +35,8 @@ class LiveBytes(Struct, frozen=True):
 def live_bytes(
     schedule: RowSchedule, row_sizes: Mapping[int, int], facts: Callable[[Compute], Facts]
 ) -> LiveBytes:
-    """Returns what each step needs; ``facts`` are those of kernels, ``row_sizes`` bytes of rows."""
+    """Returns the bytes that each step needs; ``facts`` are those of kernels, ``row_sizes`` bytes
+    of a row of each tensor."""
     needed = needed_rows(schedule, row_sizes)
     others = np.zeros(len(schedule.steps), np.int64)
     for number, step in enumerate(schedule.steps):
@@ -49,7 +51,7 @@ def _shared(
     step: RowStep, number: int, facts: Facts, needed: Mapping[int, Needed],
     row_sizes: Mapping[int, int],
 ) -> int:
-    """The bytes of a step's result that may lie over rows which nobody reads after it."""
+    """Returns the bytes of a step's result that may lie over rows that no later step reads."""
     if step.write.slot is None:
         return 0
     result = step.write.rows * row_sizes[step.write.tensor]

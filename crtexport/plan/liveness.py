@@ -1,4 +1,4 @@
-"""From when until when each tensor is needed."""
+"""The steps at which each tensor is live."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from crtexport.ir.graph import Graph
 class Lifetime(Struct, frozen=True):
     """Positions in the order of execution, both inclusive.
 
-    ``first`` is -1 for what is there before the first node; ``last`` is the number of nodes for
-    what is still read after the last one.
+    ``first`` is -1 for a tensor that exists before the first node; ``last`` is the number of nodes
+    for one that is read after the last node.
     """
 
     first: int
     last: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Returns whether both are live at some time."""
+        """Returns whether both are live at the same time."""
         return self.first <= other.last and other.first <= self.last
 
     def joined(self, other: Lifetime) -> Lifetime:
-        """From the first of both to the last of both."""
+        """Returns the lifetime from the first step of either to the last step of either."""
         return Lifetime(min(self.first, other.first), max(self.last, other.last))
 
 
 def lifetimes(graph: Graph, order: tuple[int, ...]) -> dict[int, Lifetime]:
-    """The lifetime of each tensor that is a graph input or output or that a node touches.
+    """Returns the lifetime of each tensor that is a graph input or output or that a node reads or
+    writes.
 
-    What a node writes and nobody reads is needed while that node runs. Constants are always there.
+    An output that nothing reads is live while its node runs. Constants are always live.
     """
     end = len(order)
     first: dict[int, int] = dict.fromkeys(graph.inputs, -1)

@@ -1,4 +1,4 @@
-"""Memory whose bytes remember the values that they hold, for the checkers of plans."""
+"""Simulated memory that records which value each byte holds, for the checkers of plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crtexport.plan.model import Space
 
 NOTHING = -1
-"""The value of bytes that hold none."""
+"""The value of bytes that hold no value."""
 
 
 class Range(Struct, frozen=True):
@@ -35,7 +35,7 @@ class Range(Struct, frozen=True):
 
 
 class Piece(Struct, frozen=True):
-    """A stretch of a buffer, or of a tensor, that holds part of a value.
+    """A range of a buffer, or of a tensor, that holds part of a value.
 
     ``base`` is where the value's first byte is, or would be.
     """
@@ -47,18 +47,19 @@ class Piece(Struct, frozen=True):
 
 
 def _touching(pieces: list[Piece], at: Range) -> tuple[int, int]:
-    """From which to which (exclusive) pieces of a buffer have bytes of ``at``."""
+    """Returns the indices (first, end) of the pieces of a buffer that overlap ``at``."""
     low = bisect_right(pieces, at.start, key=attrgetter("end"))
     return low, max(low, bisect_left(pieces, at.end, key=attrgetter("start")))
 
 
 class Contents(Struct):
-    """The content of every buffer: pieces that don't overlap, in the order of their bytes."""
+    """The content of every buffer: pieces that don't overlap, sorted by their bytes."""
 
     pieces: dict[tuple[Space, int], list[Piece]] = field(default_factory=dict)
 
     def write(self, at: Range, value: int) -> None:
-        """Bytes of ``at`` become those of ``value``, which begins there; the rest stays."""
+        """Writes a value that begins at the start of ``at`` to those bytes; all others keep theirs.
+        """
         pieces = self.pieces.setdefault((at.space, at.index), [])
         low, high = _touching(pieces, at)
         kept = []
@@ -73,9 +74,10 @@ class Contents(Struct):
         pieces[low:high] = kept
 
     def stranger(self, at: Range, value: int, base: int) -> tuple[int, int, int | None] | None:
-        """The first bytes of ``at`` that aren't those of ``value``: (start, end, what they hold).
+        """Returns the first bytes of ``at`` that don't belong to ``value``, as (start, end, value
+        that they hold); None if all belong to it.
 
-        ``base``: where in the buffer byte 0 of the value belongs.
+        ``base`` is the position in the buffer of byte 0 of the value.
         """
         position = at.start
         pieces = self.pieces.get((at.space, at.index), [])
@@ -89,7 +91,7 @@ class Contents(Struct):
         return None if position >= at.end else (position, at.end, None)
 
     def at(self, at: Range) -> int | None:
-        """Returns the value that the first byte of ``at`` holds; None if there is none."""
+        """Returns the value of the first byte of ``at``; None if it holds none."""
         pieces = self.pieces.get((at.space, at.index), [])
         low, high = _touching(pieces, replace(at, end=at.start + 1))
         return next((

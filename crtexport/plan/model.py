@@ -17,11 +17,11 @@ class Space(enum.Enum):
     OUTPUT = "output"  # the caller's buffer of graph output ``index``
     WORKSPACE = "workspace"  # byte ``offset`` of pool ``index`` of the workspace
     CONSTANT = "constant"  # the constant tensor ``index``
-    STATE = "state"  # byte ``offset`` of what is kept between runs
+    STATE = "state"  # byte ``offset`` of the memory of all variables
 
 
 class Placement(Struct, frozen=True):
-    """The home of one tensor: byte ``offset`` of buffer, pool or constant ``index``."""
+    """The place of one tensor: byte ``offset`` of buffer, pool or constant ``index``."""
 
     space: Space
     index: int = 0
@@ -29,7 +29,7 @@ class Placement(Struct, frozen=True):
 
 
 class ScratchRange(Struct, frozen=True):
-    """``nbytes`` from byte ``offset`` of pool ``pool`` of the workspace on that a node uses only
+    """``nbytes`` from byte ``offset`` of pool ``pool`` of the workspace, which a node uses only
     while it runs."""
 
     offset: int
@@ -40,9 +40,9 @@ class ScratchRange(Struct, frozen=True):
 class Step(Struct, frozen=True):
     """One node that runs. ``in_place`` lists (output position, input position) that share bytes.
 
-    ``backward``: the kernel runs its outer loops from their ends to their beginnings.
-    ``scratch``: what it needs besides its tensors; None if nothing. ``inner``: the plans of the
-    graphs that the node runs, one for each. ``rows``: where a cascade keeps rows.
+    ``backward``: the kernel's outer loops run in reverse order. ``scratch`` is None if it needs
+    none. ``inner`` has the plans of the node's graphs, ``rows`` the places of rows that a cascade
+    keeps.
     """
 
     node: int
@@ -54,10 +54,12 @@ class Step(Struct, frozen=True):
 
 
 class RowPlan(Struct, frozen=True):
-    """The scratch of a cascade: ``size`` bytes. ``rings``: from which byte on the rows lie that are
-    kept of a tensor, ``rows``: for how many of them there is room; for each node of its bands,
-    ``scratch`` is where its own begins, ``in_place`` lists (output position, input position) that
-    share bytes."""
+    """The scratch of a cascade: ``size`` bytes.
+
+    ``rings`` has the offset of the kept rows of each tensor, ``rows`` their number. For each node
+    of the bands, ``scratch`` is the offset of its own scratch, and ``in_place`` lists (output
+    position, input position) that share bytes.
+    """
 
     rings: Mapping[int, int]
     rows: Mapping[int, int]
@@ -67,11 +69,11 @@ class RowPlan(Struct, frozen=True):
 
 
 class Inner(Struct, frozen=True):
-    """The plan of a graph that a node runs, in the node's scratch.
+    """The plan of an inner graph, in its node's scratch.
 
-    Its workspace is the scratch from byte ``workspace`` on. The buffers of its inputs are those of
-    what the node gives it; those of its outputs the scratch from the bytes ``outputs`` on, or,
-    where that is None, the node's outputs.
+    Its workspace begins at byte ``workspace`` of the scratch. Its inputs are in the buffers of the
+    node's inputs; its outputs are at bytes ``outputs`` of the scratch, or, where that is None, in
+    the buffers of the node's outputs.
     """
 
     plan: Plan
@@ -80,11 +82,11 @@ class Inner(Struct, frozen=True):
 
 
 class Peak(Struct, frozen=True):
-    """The worst moment of an order of execution.
+    """The step of an order of execution that needs the most memory.
 
-    ``lower_bound``: bytes of workspace that no offsets can go below there. ``node`` runs then; None
-    when that is before the first or after the last. ``live``: the most bytes of tensors that are
-    needed at one moment, as if none could share bytes with another but views.
+    ``lower_bound``: bytes of workspace that every placement needs there. ``node`` runs at that
+    step; None before the first or after the last node. ``live``: the most bytes of tensors that are
+    live at one step, counted as if only views shared bytes.
     """
 
     lower_bound: int = 0
@@ -93,14 +95,14 @@ class Peak(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """``placements[tensor]`` for every tensor that a step touches; None for unused tensors.
+    """``placements[tensor]`` for every tensor that a step reads or writes; None for unused tensors.
 
-    Nodes that are free (a reshape whose output is a view of its input) have no step. ``alignment``
-    is that of the workspace; a tensor may start at any multiple of its element's size.
-    ``state_size``: bytes that variables take, with offsets of their own (Space.STATE).
-    ``spilled``: the sizes of further pools of the workspace, after the first of ``workspace_size``.
-    ``io_in_workspace``: graph inputs and outputs have offsets in the workspace. ``shared``:
-    outputs in whose buffers the inputs with their numbers lie.
+    Nodes that need not run (a reshape whose output is a view of its input) have no step.
+    ``alignment`` is that of the workspace; a tensor may start at any multiple of its element's
+    size. ``state_size``: bytes of all variables, which have offsets of their own (Space.STATE).
+    ``spilled``: the sizes of the pools of the workspace after the first, whose size is
+    ``workspace_size``. ``io_in_workspace``: graph inputs and outputs have offsets in the workspace.
+    ``shared``: the outputs that lie in the buffers of the inputs with the same numbers.
     """
 
     steps: tuple[Step, ...]

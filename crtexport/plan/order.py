@@ -1,7 +1,7 @@
-"""In which order the nodes run: the one that needs the least memory at its worst moment.
+"""The execution order of nodes that needs the least memory at its peak.
 
-Sets of nodes that can have run form levels by their size; each level keeps, for every set, the
-least peak that leads to it. That is exact unless a level has more sets than are kept.
+Sets of nodes that can have run form levels by their size; for each set of a level, the search keeps
+the order with the least peak. That is exact unless a level has more sets than are kept.
 """
 
 from __future__ import annotations
@@ -17,31 +17,34 @@ from crtexport.ir.variables import accesses
 from crtexport.lowering.facts import Facts
 
 _KEPT = ((100_000, 4096), (200_000, 8), (400_000, 1))
-"""Up to how many steps from a set to another that were looked at, in all levels, how many sets of
-a level are kept. Behind the last, the search is given up: very wide graphs keep their order."""
+"""Pairs: a number of transitions between sets that were looked at in all levels, and how many sets
+of a level are kept up to it. After the last, the search is given up: very wide graphs keep their
+order."""
 
 
 
 def execution_order(
     graph: Graph, facts: Mapping[int, Facts] | None = None, *, io_counts: bool = False
 ) -> tuple[int, ...]:
-    """Node numbers in the order of execution: the graph's own unless another has a lower peak.
+    """Returns the node numbers in the order of execution: the graph's own unless another has a
+    lower peak.
 
-    ``facts`` by node number; ``io_counts``: graph inputs and outputs take memory, too.
+    ``facts`` are indexed by node number; ``io_counts``: graph inputs and outputs take memory, too.
     """
     given = tuple(range(len(graph.nodes)))
     costs = _Costs(graph, facts or {}, io_counts)
     if costs.forced:
-        return given  # before anybody asks what kernels allow
+        return given  # before facts of kernels are computed
     if costs.choices() > _KEPT[-1][0]:
-        return given  # so many can run next at each step that the search would be given up
+        return given  # more choices than the search can look at
     bound = costs.peak(given)
     found = _Search(costs).run(bound)
     return found if found is not None else given
 
 
 def whole_order(graph: Graph, running: Iterable[int]) -> tuple[int, ...]:
-    """All nodes: ``running`` in their order, the others (views) as soon as they can be."""
+    """Returns all nodes: ``running`` in their order, the others (views) as soon as their inputs
+    exist."""
     chosen = tuple(running)
     waiting = [n for n in range(len(graph.nodes)) if n not in set(chosen)]
     produced = {t for node in graph.nodes for t in node.outputs}
@@ -63,15 +66,16 @@ def peak_of(
     graph: Graph, order: tuple[int, ...], facts: Mapping[int, Facts] | None = None, *,
     io_counts: bool = False,
 ) -> int:
-    """Bytes that are alive at the worst moment of ``order``, less what nodes overwrite."""
+    """Returns the bytes that are live at the peak of ``order``, less those of inputs that outputs
+    overwrite."""
     return _Costs(graph, facts or {}, io_counts).peak(order)
 
 
 class _State(Struct):
-    """``done``: nodes that have run, as bits; ``memory``: bytes that are alive afterwards.
+    """``done``: nodes that have run, as bits; ``memory``: bytes that are live afterwards.
 
     ``ready``: nodes that can run next, rising; ``number`` ran last, after ``before``. ``rank``: how
-    many of its level have an order of fewer or smaller numbers.
+    many states of its level have lexicographically smaller orders.
     """
 
     done: int
@@ -84,7 +88,7 @@ class _State(Struct):
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The nodes that have run, as they ran."""
+        """Returns the nodes that have run, in their order."""
         found = []
         state: _State | None = self
         while state is not None and state.before is not None:
@@ -94,7 +98,7 @@ class _State(Struct):
 
 
 class _Costs:
-    """The bytes that running a node allocates and frees, in a model without offsets."""
+    """The bytes that each node allocates and frees, in a model without offsets."""
 
     def __init__(self, graph: Graph, facts: Mapping[int, Facts], io_counts: bool) -> None:
         self.graph = graph
@@ -136,7 +140,7 @@ class _Costs:
                     self.needs[number] |= 1 << producer[tensor]
             for tensor in node.outputs:
                 producer[tensor] = number
-        # What is kept between runs is read and written in the graph's order.
+        # Accesses to variables keep the graph's order.
         for groups in accesses(self.graph, tuple(range(len(nodes)))).values():
             for earlier, later in pairwise(g for g in groups if g):
                 for number in later:
@@ -161,11 +165,12 @@ class _Costs:
 
     @property
     def forced(self) -> bool:
-        """Returns whether each node needs the one before it, so that there is one order only."""
+        """Returns whether each node needs the one before it, so that there is only one order."""
         return all(self.needs[number] >> (number - 1) & 1 for number in range(1, len(self.needs)))
 
     def choices(self) -> int:
-        """Returns how many nodes can run next, at all steps of the graph's own order together."""
+        """Returns the sum over all steps of the graph's own order of how many nodes can run next.
+        """
         missing = [needs.bit_count() for needs in self.needs]
         ready = sum(not count for count in missing)
         total = 0
@@ -178,8 +183,11 @@ class _Costs:
         return total
 
     def step(self, number: int, done: int, memory: int, peak: int) -> tuple[int, int]:
-        """(bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it. Up to
-        ``peak``, the bytes while it runs are of no importance and may be too many."""
+        """Returns (bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it.
+
+        The first is only an upper bound if it is at most ``peak``, because its exact value doesn't
+        matter then.
+        """
         case = 0
         for bit, others in self.shared[number]:
             if done & others == others:
@@ -196,7 +204,7 @@ class _Costs:
         return memory + more, memory + left
 
     def _change(self, number: int, done: int, *, backward: bool = False) -> tuple[int, int]:
-        """Returns the bytes that a node adds to those that are alive: while it runs, and then."""
+        """Returns the bytes that a node adds to the live ones: while it runs, and afterwards."""
         after = done | 1 << number
         dying = [
             root for root in self.reads[number]
@@ -212,7 +220,8 @@ class _Costs:
         return during, left
 
     def _saved(self, number: int, dying: list[int], *, backward: bool) -> int:
-        """Bytes of outputs that may take the place of inputs that die."""
+        """Returns the bytes of outputs that may overwrite inputs that are read for the last time.
+        """
         facts = self.facts.get(number)
         node = self.graph.nodes[number]
         if facts is None or not dying:
@@ -243,8 +252,11 @@ class _Costs:
 def overlap(
     facts: Facts, output: int, position: int, source: int, size: int, *, backward: bool = True
 ) -> int:
-    """Most bytes that an output of ``size`` may share with an input of ``source`` bytes;
-    ``backward``: if the kernel may run backwards, too, which takes long to find out."""
+    """Returns the most bytes that an output of ``size`` bytes may share with an input of ``source``
+    bytes.
+
+    ``backward``: also consider the kernel in reverse order, which takes long to analyse.
+    """
     if facts.moves is not None:
         return sum(m.nbytes for m in facts.moves if (m.output, m.input) == (output, position))
     ways = [facts.forward, (facts.backward if backward else None) or {}]
@@ -259,7 +271,8 @@ class _Search:
         self.effort = 0
 
     def run(self, bound: int) -> tuple[int, ...] | None:
-        """An order with a peak below ``bound``, the least that was found; None if there is none."""
+        """Returns the best order that was found with a peak below ``bound``; None if there is none.
+        """
         costs = self.costs
         ready = tuple(number for number, needs in enumerate(costs.needs) if not needs)
         level = [_State(0, costs.start, costs.start, ready)]
@@ -288,7 +301,7 @@ class _Search:
         return list(following.values())
 
     def _kept(self, level: list[_State]) -> list[_State]:
-        """The states of a level that are looked at further, with what can run next."""
+        """Returns the states of a level that are extended, with the nodes that can run next."""
         widest = max((len(s.before.ready) for s in level if s.before is not None), default=1)
         left = ((end - self.effort) // max(widest, 1) for end, _ in _KEPT)
         allowed = max(min(sets, room) for (_, sets), room in zip(_KEPT, left, strict=True))
@@ -298,11 +311,11 @@ class _Search:
             state.ready = self._ready(state) if state.before is not None else state.ready
         for state in level:
             if state.before is not None:
-                state.before.ready = ()  # nobody asks for it again
+                state.before.ready = ()  # not needed any more
         return level
 
     def _ready(self, state: _State) -> tuple[int, ...]:
-        """The nodes that can run next."""
+        """Returns the nodes that can run next."""
         costs = self.costs
         before = state.before.ready if state.before is not None else ()
         new = [
@@ -312,7 +325,7 @@ class _Search:
         return tuple(sorted({*before, *new} - {state.number}))
 
     def _choices(self, state: _State) -> list[tuple[int, int, int]]:
-        """Nodes that can run next; just one where another order can't be better."""
+        """Returns nodes that can run next; only one if no other choice can be better."""
         choices = []
         for number in state.ready:
             during, after = self.costs.step(number, state.done, state.memory, state.peak)
@@ -327,7 +340,7 @@ def _by_order(state: _State) -> tuple[int, int]:
 
 
 def bits(number: int) -> Iterator[int]:
-    """The positions of the bits that are set."""
+    """Yields the positions of the bits that are set."""
     while number:
         lowest = number & -number
         yield lowest.bit_length() - 1

@@ -1,7 +1,8 @@
-"""Decides when each node runs and where each tensor lives.
+"""Decides when each node runs and where each tensor lies.
 
-Kernels say how far an output may lie over an input that dies with the node, and which nodes only
-copy; orders and views are tried, and the plan with the smallest workspace counts.
+Facts about kernels say which distances an output may have from an input that is read for the last
+time, and which nodes only copy. Several orders, with and without views, are planned, and the plan
+with the smallest workspace is returned.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from crtexport.plan.rows import row_plan, whole_freedoms
 RowPlans: TypeAlias = dict[Node, RowPlan]
 """The plans of the rows that cascades keep."""
 
-_FEW = 8  # outputs to give up one by one
+_FEW = 8  # the largest number of outputs that are tried one by one
 _WORTH_BACKWARD = 1 / 32
-"""The part of the workspace that kernels in two directions must save."""
+"""The part of the workspace that kernels in reverse order must save."""
 
 
 def plan(
@@ -39,17 +40,19 @@ def plan(
     pools: Sequence[int | None] = (None,), shared: frozenset[int] = frozenset(),
     row_plans: RowPlans | None = None,
 ) -> Plan:
-    """Orders the nodes and places the tensors of a verified graph, by what its kernels allow.
+    """Returns an order of the nodes and a place for each tensor of a verified graph.
 
-    ``alignment`` in bytes, of the workspace and the blocks in it, is a power of two. Of nodes
-    without kernels nothing shares bytes but reshapes. ``io_in_workspace``
-    gives graph inputs and outputs offsets in the workspace, where an input's bytes are used again
-    once nobody reads them. Else each graph output must be the output of a node of its own (the
-    pass copy_outputs sees to it). ``pools``: the bytes of the memories that the workspace may take,
-    fastest first, None for no limit: the first takes all if it can, else what is used most; the
-    last takes what is left. ``shared`` are outputs that had better lie where the inputs with their
-    numbers do; the plan says which could. ``row_plans`` are those of cascades that were planned
-    before, to which new ones are added. ValueError says what of this doesn't hold.
+    ``alignment`` of the workspace and of its blocks, in bytes, is a power of two.
+    ``io_in_workspace`` gives graph inputs and outputs offsets in the workspace, where an input's
+    bytes are reused after its last read; without it, each graph output must be the output of a node
+    of its own (pass copy_outputs). ``pools`` are the sizes in bytes of the workspace's memories,
+    fastest first, None for no limit: the first holds everything if it can, else the tensors that
+    are accessed most; the last holds the rest. ``shared`` are outputs that should lie in the
+    buffers of the inputs with the same numbers; the plan says which of them do. ``row_plans``
+    caches the plans of cascades; new ones are added.
+
+    Only reshapes share bytes with their inputs if a node has no kernel. Raises ValueError if an
+    argument breaks these rules.
     """
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment {alignment} is no power of two")
@@ -67,7 +70,7 @@ def plan(
     spoilt: list[int] = []
     tried: list[object] = []
     for directions in (1, 2):
-        # Kernels that run backwards are more code: they must be worth it.
+        # Reversed kernels are additional code, so they must save enough.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
         if best is not None and least(graph, best, known, best.total * worth):
             break
@@ -78,7 +81,7 @@ def plan(
                 continue
             given = layout.order, layout.views_of_parts, layout.free
             if given in tried:
-                continue  # as no kernel gains anything by running backwards
+                continue  # no kernel allows more in reverse order
             tried.append(given)
             worst = peak(layout)
             if best is not None and worst.lower_bound >= best.total * worth:
@@ -104,7 +107,8 @@ def _rows(lowered: LoweredGraph, alignment: int, known: RowPlans) -> dict[int, R
 
 
 def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:
-    """Of outputs that can't all lie over their inputs, the smallest one; all if there are many."""
+    """Returns the outputs to take from ``shared``, if not all can lie over their inputs: the
+    smallest one, or all if there are many."""
     if len(spoilt) > _FEW:
         return set(spoilt)
     return {min(spoilt, key=lambda number: graph.type(graph.outputs[number]).nbytes)}
@@ -113,7 +117,7 @@ def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:
 def _known(
     lowered: LoweredGraph, inner: dict[int, tuple[Inner, ...]], rows: dict[int, RowPlan]
 ) -> dict[int, Facts]:
-    """Returns the facts about each node, by number."""
+    """Returns the facts about each node, by its number."""
     graph = lowered.graph
     known = {number: node.facts for number, node in enumerate(lowered.nodes)}
     for number, plans in inner.items():
@@ -137,7 +141,7 @@ def _known(
 
 
 def _inner(lowered: LoweredNode, alignment: int) -> tuple[Inner, ...]:
-    """The plans of a node's graphs; no two of these need their memory at the same time."""
+    """Returns the plans of a node's inner graphs; only one of them uses its memory at a time."""
     node = lowered.node
     looping = isinstance(node.op, While)
     _, second = node.graphs
@@ -149,7 +153,7 @@ def _inner(lowered: LoweredNode, alignment: int) -> tuple[Inner, ...]:
     if not looping:
         own = (None,) * len(node.outputs)
         return Inner(plans[0], 0, own), Inner(plans[1], 0, own)
-    # What a body can't make in its place lies apart until all is there, then is copied.
+    # Outputs that a loop's body can't write in place lie elsewhere, and are copied at its end.
     outputs: list[int | None] = []
     end = 0
     for number, tensor in enumerate(second.outputs):
@@ -161,7 +165,7 @@ def _inner(lowered: LoweredNode, alignment: int) -> tuple[Inner, ...]:
 
 
 def _end(inner: Inner, graph: Graph) -> int:
-    """Returns the bytes of scratch that a graph needs."""
+    """Returns the bytes of scratch that an inner graph needs."""
     outputs = [
         start + graph.type(tensor).nbytes
         for start, tensor in zip(inner.outputs, graph.outputs, strict=True) if start is not None
@@ -195,13 +199,14 @@ def _layouts(
 
 
 class _Offsets(Struct, frozen=True):
-    """The offsets of a layout's tensors."""
+    """The pools and offsets of a layout's tensors."""
 
     layout: Layout
     placements: tuple[Placement | None, ...]
 
     def distance(self, source: int, output: int) -> int | None:
-        """Bytes from the start of one tensor to that of another; None if they share none."""
+        """Returns the bytes from the start of one tensor to that of another; None if they don't
+        overlap."""
         first, second = self.placements[source], self.placements[output]
         if first is None or second is None:
             return None
@@ -256,7 +261,7 @@ def _planned(
 def _heat(
     layout: Layout, blocks: list[Block], arena: Arena | Crowd, facts: dict[int, Facts]
 ) -> list[float]:
-    """Accesses per byte of each block; scratch comes before all else."""
+    """Returns the accesses per byte of each block; scratch always comes first."""
     accesses: dict[int, int] = {}
     for number, known in facts.items():
         node = layout.graph.nodes[number]
@@ -274,8 +279,7 @@ def _heat(
 
 
 def _step(placed: _Offsets, number: int, facts: Facts) -> Step:
-    """Returns a node's step: the tensors that share bytes, and the direction in which that is
-    possible."""
+    """Returns a node's step: the tensors that share bytes, and the direction of its kernel."""
     if facts.pins:
         return Step(number)
     node: Node = placed.layout.graph.nodes[number]

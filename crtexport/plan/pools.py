@@ -1,7 +1,7 @@
-"""Spreads blocks over several memories: what is used most goes to the first, the rest further on.
+"""Distributes blocks over several memories: the most accessed ones go to the fastest.
 
-Memories are taken in their order, fastest first. Into each go the blocks with the most accesses per
-byte that find room among those already there; only the last takes whatever is left.
+Memories are filled in their order, fastest first. Each holds the blocks with the most accesses per
+byte that fit beside those already placed; the last holds all that are left.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from crtexport.plan.arena import Arena, extent, fill, place
 from crtexport.plan.crowd import Crowd
 
 _ATTEMPTS = 8
-"""The number of unplaced blocks that are tried again once a memory is packed well."""
+"""The number of unplaced blocks that are tried again after a memory was packed better."""
 
 
 class Spread(Struct, frozen=True):
-    """The offsets of blocks: (pool, offset) of each, and the bytes that each pool takes."""
+    """The placement of blocks: (pool, offset) of each, and the bytes of each pool."""
 
     places: tuple[tuple[int, int], ...]
     sizes: tuple[int, ...]
@@ -27,8 +27,11 @@ class Spread(Struct, frozen=True):
 def spread(
     arena: Arena | Crowd, heat: Sequence[float], capacities: Sequence[int | None], alignment: int
 ) -> Spread:
-    """Places all blocks; ``heat``: accesses per byte of each. ``capacities`` of the pools in bytes,
-    None for no limit, which the last has whatever it says."""
+    """Places all blocks.
+
+    ``heat`` has the accesses per byte of each block. ``capacities`` are those of the pools in
+    bytes, None for no limit; the last pool's is ignored.
+    """
     places: dict[int, tuple[int, int]] = {}
     sizes = []
     for pool, capacity in enumerate(capacities):
@@ -44,7 +47,8 @@ def spread(
 def _packed(
     arena: Arena | Crowd, blocks: Sequence[int], capacity: int | None, alignment: int
 ) -> dict[int, int]:
-    """The offsets of those of ``blocks``, the first before others, that fit one pool."""
+    """Returns the offsets of those of ``blocks`` that fit into one pool; earlier ones take
+    precedence."""
     found = fill(arena, blocks, capacity, alignment)
     found = _better(arena, found, alignment)
     tries = 0
@@ -59,7 +63,7 @@ def _packed(
 
 
 def _better(arena: Arena | Crowd, found: dict[int, int], alignment: int) -> dict[int, int]:
-    """The same blocks, placed anew if that takes less."""
+    """Returns better offsets for the same blocks if a new placement takes less."""
     anew = _placed(arena, list(found), alignment)
     return anew if _end(arena, anew) < _end(arena, found) else found
 

@@ -1,9 +1,9 @@
-"""The bytes of a cascade's rings and scratch that are needed at each of its steps, and the
-distances between two blocks at which these would meet.
+"""The bytes of a cascade's rings and scratch that are live at each of its steps, and the distances
+between two blocks at which live bytes would overlap.
 
-Of a ring, only the rows are needed that are still to be read, so that the others may lie over rows
-of other rings, and over scratch. A kernel may also write over rows that nobody reads after it, at
-distances that its accesses allow.
+Only the rows of a ring that are still to be read are live; the other bytes may be used by other
+rings or by scratch. A kernel may also write over rows that it reads for the last time, at distances
+that its accesses allow.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from crtexport.lowering.lowered_graph import LoweredRows
 from crtexport.lowering.rows.schedule import Compute, RowPlace, RowSchedule
 
 Interval = tuple[int, int]
-"""From the first byte, or slot, to the last (exclusive)."""
+"""First byte, or slot, and end (exclusive)."""
 Bans = tuple[Interval, ...]
-"""Distances from one block to another that do harm: each between two bounds (both exclusive)."""
+"""Banned distances from one block to another, as bounds (both exclusive)."""
 Flags = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
 
 
 class Needed(Struct, frozen=True):
-    """Bytes ``starts`` to ``ends`` (exclusive) of a block are needed at each step; none where they
+    """Bytes ``starts`` to ``ends`` (exclusive) of a block are live at each step; none where they
     are equal."""
 
     starts: _Numbers
@@ -35,18 +35,18 @@ class Needed(Struct, frozen=True):
 
     @property
     def live(self) -> Flags:
-        """For each step, whether any are needed."""
+        """Returns for each step whether any bytes are live."""
         return np.asarray(self.ends > self.starts, np.bool_)
 
     def at(self, step: int) -> Interval:
-        """Returns the bytes that are needed at a step; none after the last."""
+        """Returns the live bytes at a step; none after the last."""
         inside = step < len(self.starts)
         return (int(self.starts[step]), int(self.ends[step])) if inside else (0, 0)
 
 
 def needed_rows(schedule: RowSchedule, row_sizes: Mapping[int, int]) -> dict[int, Needed]:
-    """Returns for each ring the bytes that are needed, from those of the first row to those of the
-    last one; ``row_sizes`` are bytes of a row."""
+    """Returns the live bytes of each ring, from the first row to the last one; ``row_sizes`` are
+    bytes of a row."""
     last_reads = _last_reads(schedule)
     rings = {tensor: _Ring(len(schedule.steps)) for tensor in schedule.capacity}
     for number, step in enumerate(schedule.steps):
@@ -59,7 +59,7 @@ def needed_rows(schedule: RowSchedule, row_sizes: Mapping[int, int]) -> dict[int
 
 
 def _last_reads(schedule: RowSchedule) -> dict[int, dict[int, int]]:
-    """Returns for each ring the last step that reads each of its rows."""
+    """Returns, for each ring, the last step that reads each of its rows."""
     found: dict[int, dict[int, int]] = {}
     for number, step in enumerate(schedule.steps):
         for place in step.reads:
@@ -70,15 +70,15 @@ def _last_reads(schedule: RowSchedule) -> dict[int, dict[int, int]]:
 
 
 class _Ring:
-    """The slots of a ring that are needed, while steps go by."""
+    """The live slots of a ring, recorded from step to step."""
 
     def __init__(self, steps: int) -> None:
         self._bounds = np.zeros((2, steps), np.int64)
-        self._slots: dict[int, int] = {}  # of each row
+        self._slots: dict[int, int] = {}  # by row
         self._since, self._now = 0, (0, 0)
 
     def written(self, step: int, place: RowPlace, slot: int) -> None:
-        """Rows are there from a step on; where they came from is still needed in this step."""
+        """Records that a step writes rows; the rows that it reads stay live in this step."""
         before = self._now
         self._slots |= {place.row + number: slot + number for number in range(place.rows)}
         first, end = self._span()
@@ -87,7 +87,7 @@ class _Ring:
         self._become(step, (first, end))
 
     def drop(self, step: int, last_reads: Mapping[int, int]) -> None:
-        """After a step, the rows are needed that later ones read."""
+        """Records, after a step, that only rows that later steps read stay live."""
         self._slots = {
             row: slot for row, slot in self._slots.items() if last_reads.get(row, -1) > step
         }
@@ -102,21 +102,21 @@ class _Ring:
         self._since, self._now = step, span
 
     def finish(self, row_size: int) -> Needed:
-        """Returns the bytes for rows of so many bytes."""
+        """Returns the live bytes, for rows of ``row_size`` bytes."""
         self._become(self._bounds.shape[1], (0, 0))
         starts, ends = self._bounds * row_size
         return Needed(starts, ends)
 
 
 def when_running(schedule: RowSchedule, work: object, size: int) -> Needed:
-    """Returns when ``size`` bytes of scratch are needed: while ``work`` is done."""
+    """Returns when ``size`` bytes of scratch are live: in the steps that do ``work``."""
     runs = np.array([step.work == work for step in schedule.steps])
     return Needed(np.zeros(len(runs), np.int64), np.where(runs, size, 0))
 
 
 class Meeting(Struct, frozen=True):
-    """In step ``step`` a kernel reads rows of one ring and writes rows of another; ``freedom`` says
-    at which distances the latter may lie over the former."""
+    """A step whose kernel reads rows of one ring and writes rows of another; ``freedom`` has the
+    distances at which the written rows may lie over the read ones."""
 
     step: int
     read: RowPlace
@@ -148,9 +148,12 @@ def bans(
     first: Needed, second: Needed, meetings_: Iterable[Meeting] = (),
     row_sizes: tuple[int, int] = (1, 1),
 ) -> Bans:
-    """Returns the distances from one block to another at which bytes that are needed at one step
-    meet; at steps at which a kernel reads rows of ``first`` and writes rows of ``second``, those at
-    which it would overwrite what is still to be read. ``row_sizes``: bytes of a row of each."""
+    """Returns the banned distances from one block to another.
+
+    At these, bytes that are live at the same step overlap, or, at steps that read rows of ``first``
+    and write rows of ``second``, rows are overwritten before they are read. ``row_sizes``: bytes of
+    a row of each.
+    """
     live = first.live & second.live
     found: set[Interval] = set()
     known: set[object] = set()
@@ -173,9 +176,9 @@ def bans(
 def _while_meeting(
     first: Needed, second: Needed, meeting: Meeting, row_sizes: tuple[int, int]
 ) -> Iterator[Interval]:
-    """Yields the distances that do harm in the step of a meeting: what is written lies over rows
-    that are read later, or over those that are read now where the kernel doesn't allow that; or
-    earlier rows of the one tensor lie over any of the other."""
+    """Yields the banned distances for one meeting: those at which written rows lie over rows that
+    are read later, or over rows of this step's input where the kernel doesn't allow it, or at which
+    earlier rows of the written tensor lie over any row of the read one."""
     step, written = meeting.step, _bytes(meeting.write, row_sizes[1])
     yield from _touching(first.at(step), (second.at(step)[0], written[0]))
     yield from _touching(first.at(step + 1), written)
@@ -195,7 +198,7 @@ def _touching(first: Interval, second: Interval) -> Iterator[Interval]:
 
 
 def joined(intervals: Collection[Interval]) -> Bans:
-    """Returns open intervals of whole numbers, with those that overlap as one."""
+    """Returns open intervals of whole numbers, with overlapping ones merged."""
     found: list[Interval] = []
     for low, high in sorted(intervals):
         if high - low < 2:

@@ -18,7 +18,7 @@ from crtexport.plan.model import RowPlan
 from crtexport.plan.row_liveness import Meeting, Needed, bans, meetings, needed_rows, when_running
 
 _SWAPS = 1500
-"""Orders in which rings and scratch are placed, besides the usual ones."""
+"""The number of changed orders in which rings and scratch are placed."""
 
 
 def row_bytes(graph: Graph, tensor: int) -> int:
@@ -27,9 +27,9 @@ def row_bytes(graph: Graph, tensor: int) -> int:
 
 
 def row_plan(graph: Graph, rows: LoweredRows, alignment: int) -> RowPlan:
-    """Returns where the rings lie of the tensors of ``graph``, and the scratch of kernels.
+    """Returns the offsets of the rings of tensors of ``graph``, and of the scratch of kernels.
 
-    Blocks share bytes that aren't needed at the same step.
+    Blocks may share bytes that aren't live at the same step.
     """
     schedule, works = rows.bands.schedule, rows.bands.works
     tensors = tuple(schedule.capacity)
@@ -62,7 +62,7 @@ def _bans(
     rows: LoweredRows, tensors: Sequence[int], row_sizes: Mapping[int, int],
     needed: Sequence[Needed],
 ) -> Iterator[Ban]:
-    """Yields what each two blocks, the rings of ``tensors`` and then scratch, must keep apart."""
+    """Yields the bans between each two blocks: the rings of ``tensors``, then scratch."""
     met = meetings(rows)
     for first, second in itertools.combinations(range(len(needed)), 2):
         if first >= len(tensors):
@@ -81,7 +81,8 @@ def _bans(
 def _in_place(
     graph: Graph, rows: LoweredRows, rings: Mapping[int, int]
 ) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Yields for each node of the bands its inputs that its output ever shares bytes with."""
+    """Yields, for each node of the bands, the inputs with which its output shares bytes at any
+    step."""
     found: dict[object, set[tuple[int, int]]] = {}
 
     def extent_of(at: RowPlace) -> tuple[int, int]:
@@ -109,8 +110,9 @@ def _in_place(
 def whole_freedoms(
     graph: Graph, node: Node, schedule: RowSchedule
 ) -> dict[tuple[int, int], Freedom]:
-    """Returns how far before an input of a cascade an output may begin, by (output's position,
-    input's position): its rows may lie over rows of the input that were read before."""
+    """Returns the distances by which an output of a cascade may begin before an input, by (output
+    position, input position): its rows may lie over rows of the input that are not read any more.
+    """
     found = {}
     steps = schedule.steps
     for position, source in enumerate(node.inputs):
@@ -130,8 +132,8 @@ def whole_freedoms(
 
 
 def _first_rows(steps: Sequence[RowStep], tensor: int, rows: int) -> list[int]:
-    """Returns for each step the first row of a whole tensor that it or a later one reads; behind
-    the last read, ``rows``."""
+    """Returns, for each step, the first row of an input that it or a later step reads; after the
+    last read, ``rows``."""
     found, first = [], rows
     for step in reversed(steps):
         read = (p for p in step.reads if p is not None and p.tensor == tensor and p.slot is None)

@@ -1,4 +1,4 @@
-"""Stretches of time, and which of them meet another: found without a look at all of them."""
+"""Intervals of time, with an index that finds those that overlap one without looking at all."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _first = itemgetter(0)
 
 
 class Spans(Generic[T]):
-    """Owners of stretches of time from -1 to ``end``, both ends of a stretch inclusive.
+    """Owners of intervals of time from -1 to ``end``, both inclusive.
 
-    Those that meet a stretch hold its first moment or begin inside it. For the former, each stretch
-    is kept at the few nodes of a binary tree over all moments that cover it exactly.
+    An interval that overlaps another either contains its first moment or begins inside it. To find
+    the former, each interval is kept at the few nodes of a binary tree over all moments that cover
+    it exactly.
     """
 
     def __init__(self, end: int) -> None:
@@ -25,7 +26,7 @@ class Spans(Generic[T]):
         self._begins: list[tuple[int, T]] = []
 
     def add(self, first: int, last: int, owner: T) -> None:
-        """One stretch more."""
+        """Adds an interval."""
         insort(self._begins, (first, owner), key=_first)
         low, high = first + 1 + self._leaves, last + 2 + self._leaves
         while low < high:
@@ -38,8 +39,8 @@ class Spans(Generic[T]):
             low, high = low >> 1, high >> 1
 
     def meeting(self, first: int, last: int) -> Iterator[T]:
-        """The owners of stretches that have a moment in common with this one, each stretch once, in
-        no particular order."""
+        """Yields the owners of intervals that overlap this one, each interval once, in no
+        particular order."""
         node = first + 1 + self._leaves
         while node:
             yield from self._over.get(node, ())
@@ -51,7 +52,7 @@ class Spans(Generic[T]):
 
 
 def pairs(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The numbers of two stretches that meet, the smaller first, in rising order."""
+    """Yields the numbers of two intervals that overlap, the smaller first, in rising order."""
     after: list[list[int]] = [[] for _ in spans]
     living: dict[int, int] = {}
     for number, (first, last) in sorted(enumerate(spans), key=lambda item: item[1]):
@@ -65,7 +66,7 @@ def pairs(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def meetings(spans: Iterable[tuple[int, int]]) -> int:
-    """Returns how many pairs of stretches meet."""
+    """Returns the number of pairs of intervals that overlap."""
     stretches = [*spans]
     ends = sorted(last for _, last in stretches)
     begins = sorted(first for first, _ in stretches)
@@ -73,8 +74,8 @@ def meetings(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def moments(spans: Iterable[tuple[int, int, T]], end: int) -> Iterator[tuple[list[T], list[T]]]:
-    """At each moment from -1 to ``end``: the owners of stretches that begin there, and of those
-    that ended before it."""
+    """Yields, for each moment from -1 to ``end``, the owners of intervals that begin there, and of
+    those that ended before it."""
     begun: dict[int, list[T]] = {}
     ended: dict[int, list[T]] = {}
     for first, last, owner in spans:

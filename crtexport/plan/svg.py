@@ -1,9 +1,9 @@
-"""A plan as a picture: time from left to right, the bytes of the workspace from top to bottom, one
-memory of it below the other.
+"""Draws a plan: time from left to right, the bytes of the workspace from top to bottom, one memory
+below the other.
 
-Each tensor is a box as long as it is needed and as high as it is large; where an output lies over
-the input of the same operator, the boxes meet in that operator's column. What a cascade keeps are
-bands of rows in its column.
+Each tensor is a box as wide as it is live and as high as it is large; if an output lies over an
+input of the same operator, the boxes overlap in that operator's column. The rows that a cascade
+keeps are bands in its column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COLORS = ("#4e79a7", "#f28e2b", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#9
 
 
 def draw(graph: Graph, plan: Plan) -> str:
-    """The plan as the text of an SVG file."""
+    """Returns the plan as the text of an SVG file."""
     order = whole_order(graph, (step.node for step in plan.steps))
     lives = lifetimes(graph, order)
     width = _LEFT + _COLUMN * (len(order) + 2) + 16
@@ -57,7 +57,7 @@ def _text(text: str) -> str:
 
 
 def _x(position: int) -> int:
-    """The left edge of a moment; -1 is before the first node."""
+    """Returns the left edge of a step's column; -1 is before the first node."""
     return _LEFT + _COLUMN * (position + 1)
 
 
@@ -66,7 +66,7 @@ def _y(plan: Plan, offset: int) -> float:
 
 
 def _grid(plan: Plan, count: int) -> list[str]:
-    """A scale of bytes at the left, with lines."""
+    """Returns the scale of bytes at the left, with lines."""
     lines = []
     for part in range(5):
         offset = plan.total * part // 4
@@ -79,7 +79,7 @@ def _grid(plan: Plan, count: int) -> list[str]:
 
 
 def _peak(plan: Plan, order: tuple[int, ...]) -> list[str]:
-    """The column of the operator that sets the peak."""
+    """Returns the highlighted column of the operator that sets the peak."""
     if plan.peak.node not in order:
         return []
     x = _x(order.index(plan.peak.node))
@@ -112,7 +112,8 @@ def _box(graph: Graph, plan: Plan, tensor: int, life: Lifetime, count: int) -> l
 
 
 def _rings(graph: Graph, plan: Plan, step: Step, position: int) -> list[str]:
-    """The rows that a cascade keeps, in its column: a band for each tensor, a line for each row."""
+    """Returns the rows that a cascade keeps, in its column: a band for each tensor, a line for each
+    row."""
     scratch, rows = step.scratch, step.rows
     if scratch is None or rows is None:
         return []
@@ -140,7 +141,7 @@ def _rings(graph: Graph, plan: Plan, step: Step, position: int) -> list[str]:
 
 
 def _label(graph: Graph, number: int, position: int) -> list[str]:
-    """The operator's name under its column, slanted."""
+    """Returns the operator's name under its column, slanted."""
     node = graph.nodes[number]
     x, y = _x(position) + _COLUMN // 2, _TOP + _HEIGHT + 14
     words = f"{number} {node.operator}"

@@ -1,4 +1,4 @@
-"""A plan as text, for people: what runs when, what lies where, how much that takes."""
+"""A plan as text: order of execution, places of tensors, sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from crtexport.support.errors import printable
 
 
 def dump(graph: Graph, plan: Plan) -> str:
-    """The plan as text, ending in a newline: sizes, then each node with where its tensors lie.
+    """Returns the plan as text, ending in a newline: sizes, then each node with the places of its
+    tensors.
 
     Nodes come in their order of execution, by their numbers in the graph.
     """
@@ -39,8 +40,7 @@ def dump(graph: Graph, plan: Plan) -> str:
 
 
 def _rows(graph: Graph, node: Node, rows: RowPlan) -> list[str]:
-    """The parts of a cascade, and where the rows lie that it keeps, from the scratch's beginning
-    on."""
+    """Returns the parts of a cascade, and the offsets in its scratch of the rows that it keeps."""
     lines = [f"    runs {printable(str(part))}" for part in node.parts]
     for tensor, offset in sorted(rows.rings.items(), key=lambda ring: (ring[1], ring[0])):
         count, size = rows.rows[tensor], row_bytes(graph, tensor)
@@ -79,7 +79,7 @@ def _operands(graph: Graph, plan: Plan, node: Node) -> list[str]:
 
 
 def _tensor(graph: Graph, plan: Plan, tensor: int) -> str:
-    """A tensor where it begins: with its name and type."""
+    """Returns a tensor's name, type and place."""
     named = f"%{tensor} {graph.tensors[tensor].name!r} {graph.type(tensor)}"
     return f"{named}: {_place(graph, plan, tensor)}"
 
@@ -98,5 +98,5 @@ def _place(graph: Graph, plan: Plan, tensor: int) -> str:
 
 
 def _memory(pool: int) -> str:
-    """Returns the memory of the workspace that it lies in, where that is not the first."""
+    """Returns the memory of the workspace as text, if it isn't the first."""
     return f" of memory {pool}" if pool else ""

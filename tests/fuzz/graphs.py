@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import multiprocessing
 import re
 import sys
@@ -164,13 +165,16 @@ def search(seconds: float, first: int, count: int | None, keep: Path | None) -> 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float, help="no longer than this; 1 without --count")
     parser.add_argument("--seed", type=int, default=0, help="the first network")
     parser.add_argument("--count", type=int, help="no more networks than this")
     parser.add_argument("--keep", type=Path, help="a folder for smaller networks of findings")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    tally = search(60 * given.minutes, given.seed, given.count, given.keep)
+    minutes = given.minutes
+    if minutes is None:
+        minutes = 1 if given.count is None else math.inf
+    tally = search(60 * minutes, given.seed, given.count, given.keep)
     _LOG.info("%s", tally)
     return 1 if tally.findings else 0
 

@@ -39,8 +39,8 @@ from crtexport.ir.types import DType, Quantization, TensorType
 from crtexport.ir.verify import verify
 from crtexport.passes.all_outputs import with_all_outputs
 from crtexport.passes.channels import remove_channels
-from crtexport.passes.channels.known import known_of
-from crtexport.passes.channels.needs import needs_of
+from crtexport.passes.channels.known import channel_facts
+from crtexport.passes.channels.needs import needed_channels
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.differential.network import interpret
@@ -456,7 +456,7 @@ def test_layers_that_are_all_outputs_stay_as_they_are() -> None:
 @given(st.integers(0, 2**32), st.lists(st.integers(0, len(_STEPS) - 1), min_size=1, max_size=6))
 def test_nothing_is_left_for_a_second_time(seed: int, steps: list[int]) -> None:
     smaller = passes.run(network(seed, DType.INT8, steps, Numerics.TFLITE))
-    assert all(kept.all() for kept in needs_of(known_of(smaller)).kept.values())
+    assert all(kept.all() for kept in needed_channels(channel_facts(smaller)).kept.values())
 
 
 def test_vww96_loses_half_of_its_products_and_most_of_its_weights() -> None:

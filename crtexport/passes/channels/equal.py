@@ -1,4 +1,4 @@
-"""Channels that always equal another: their readers read the other one instead."""
+"""Merges channels that are always equal: their readers read the first of them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Concatenation, Pad, Reshape
 from crtexport.ir.types import ConstantRef, DType
-from crtexport.passes.channels.known import ChannelFacts, Folded, known_of
+from crtexport.passes.channels.known import ChannelFacts, Folded, channel_facts
 from crtexport.passes.channels.layers import MAX_CHANNELS, Array, IntegerLayer, taps_of
 from crtexport.passes.channels.links import channels, links_of
 
 
 def merge_equal(known: ChannelFacts) -> ChannelFacts:
-    """Moves the weights of equal channels to the first of them, wherever the sums fit: its weights
-    become the sums, the others' real zero.
+    """Adds the weights of equal channels and stores the sum for the first of them, wherever the sum
+    fits the type; the weights of the others become real zero.
 
-    Channels are equal that a layer computes with the same weights, bias and scale from channels
-    that are, or that equal channels are the only source of. Ensures: only constant weights change,
-    and no result does.
+    Outputs of a layer are equal if it computes them with the same weights, bias and scale, from
+    inputs that are equal. Ensures: only constant weights change, and no result does.
     """
     graph, first = known.graph, dict[int, Array]()
     tensors, nodes = list(graph.tensors), list(graph.nodes)
@@ -39,11 +38,11 @@ def merge_equal(known: ChannelFacts) -> ChannelFacts:
             first[node.outputs[0]] = equal
     if len(tensors) == len(graph.tensors):  # no weights have changed
         return known
-    return known_of(replace(graph, tensors=tuple(tensors), nodes=tuple(nodes)))
+    return channel_facts(replace(graph, tensors=tuple(tensors), nodes=tuple(nodes)))
 
 
 def _firsts(keys: Iterable[Hashable]) -> Array:
-    """Returns, for each key, the position of the first that equals it."""
+    """Returns, for each key, the index of the first key that equals it."""
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(key, position) for position, key in enumerate(keys)])
 
@@ -51,10 +50,13 @@ def _firsts(keys: Iterable[Hashable]) -> Array:
 def _computed(
     graph: Graph, layer: IntegerLayer, same: Array | None, folded: Folded
 ) -> Array | None:
-    """Returns the first equal output of each; ``same``: the first equal input of each, None: all
-    differ. Contributions of constants count as bias. None: all outputs differ."""
+    """Returns the index of the first equal output for each output, or None if all differ.
+
+    ``same`` has the first equal input for each input, or is None if all inputs differ.
+    Contributions of constants count as bias.
+    """
     bias = layer.bias + folded.added
-    # Those without weights are constants, which biases take over.
+    # Outputs without weights are constants, which are folded into biases.
     weighted = np.flatnonzero(~layer.unweighted())
     biases = bias[weighted].tolist()
     often = Counter(biases)
@@ -69,7 +71,7 @@ def _computed(
         weights = taps[:, alike].T
     else:
         source = np.zeros(layer.outputs, int)
-        # Sums of several weights need more bits than one.
+        # Sums of weights can need more bits than one weight.
         weights = taps[alike] if same is None else taps[alike].astype(np.int32)
         weights[..., folded.inputs] = 0
         for channel, one in _others(same):
@@ -84,14 +86,15 @@ def _computed(
 
 
 def _others(same: Array | None) -> list[tuple[int, int]]:
-    """The channels that are equal to one before them, and the first that they equal."""
+    """Returns pairs: a channel that equals an earlier one, and the first that it equals."""
     if same is None:
         return []
     return [(channel, one) for channel, one in enumerate(same.tolist()) if channel != one]
 
 
 def _carried(graph: Graph, node: Node, first: Mapping[int, Array]) -> Array | None:
-    """The first equal channel of each of the output of a node that keeps channels apart."""
+    """Returns the first equal channel for each output channel of a node that doesn't mix channels.
+    """
     inputs = [t for t in node.inputs if t is not None]
     if not any(t in first for t in inputs) or isinstance(node.op, Concatenation | Pad):
         return None
@@ -100,7 +103,7 @@ def _carried(graph: Graph, node: Node, first: Mapping[int, Array]) -> Array | No
     count = channels(graph, node.outputs[0])
     if isinstance(node.op, Reshape):
         return _reshaped(first[inputs[0]], count)
-    # What is broadcast over channels is the same for all.
+    # An input that is broadcast over channels is the same for all of them.
     given = [_known(graph, t, first) for t in inputs if channels(graph, t) == count]
     return _firsts(list(zip(*(g.tolist() for g in given), strict=True)))
 
@@ -110,7 +113,7 @@ def _known(graph: Graph, tensor: int, first: Mapping[int, Array]) -> Array:
 
 
 def _reshaped(same: Array, count: int) -> Array | None:
-    """Of a last axis that repeats the channels."""
+    """Returns the first equal channels after a Reshape whose last axis repeats the channels."""
     if count % len(same) or count > MAX_CHANNELS:
         return None
     starts = np.repeat(np.arange(0, count, len(same)), len(same))
@@ -118,7 +121,8 @@ def _reshaped(same: Array, count: int) -> Array | None:
 
 
 def _reading(graph: Graph, tensors: list[Tensor], layer: IntegerLayer, same: Array) -> Node:
-    """The layer with its weights moved to the first of equal channels, where the sums fit."""
+    """Returns the layer with its weights moved to the first of equal channels, where the sums fit.
+    """
     node = layer.node
     number, taps = graph.required(node, 1), taps_of(graph, node)
     weights = graph.tensors[number]

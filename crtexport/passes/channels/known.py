@@ -16,15 +16,15 @@ from crtexport.support.fixedpoint import INT32_MAX, INT32_MIN
 
 
 class Folded(Struct, frozen=True, eq=False):
-    """Channels folded into a layer's bias: ``inputs``, a mask of channels that are constants, and
-    their contribution to each accumulator."""
+    """Constant input channels that are folded into a layer's bias: ``inputs`` is a mask of them,
+    with their contribution to each accumulator."""
 
     inputs: Array
     added: Array
 
 
 class ChannelFacts(Struct, frozen=True, eq=False):
-    """``layers`` and ``folded`` by the number of the node, ``ranges`` by tensor."""
+    """``layers`` and ``folded`` are indexed by the number of the node, ``ranges`` by tensor."""
 
     graph: Graph
     layers: Mapping[int, IntegerLayer]
@@ -32,8 +32,8 @@ class ChannelFacts(Struct, frozen=True, eq=False):
     folded: Mapping[int, Folded]
 
 
-def known_of(graph: Graph) -> ChannelFacts:
-    """Returns the facts about ``graph``; no layers where it has none of integers."""
+def channel_facts(graph: Graph) -> ChannelFacts:
+    """Returns the facts about ``graph``; without layers if it has no integer layers."""
     layers = layers_of(graph)
     ranges = ranges_of(graph, layers) if layers else {}
     folded = {
@@ -43,10 +43,11 @@ def known_of(graph: Graph) -> ChannelFacts:
 
 
 def _folded(graph: Graph, layer: IntegerLayer, given: ChannelRange) -> Folded:
-    """Returns input channels that are constants and whose products the bias can include.
+    """Returns the constant input channels whose products the bias can include.
 
-    Channels that equal the zero point always: they add nothing. Others where no cell is padded, as
-    padding is no constant of theirs, and where the sums still fit the type of the bias.
+    A channel that always equals the zero point adds nothing. Another constant channel is folded
+    only if no cell is padded, since padding isn't that constant, and if the sums still fit the type
+    of the bias.
     """
     constant, nothing = given.constant, np.zeros(layer.outputs, np.int64)
     if not np.count_nonzero(constant):

@@ -44,7 +44,7 @@ _MAX_BIAS = 1 << 62
 
 
 class OutputScaling(Struct, frozen=True, eq=False):
-    """The conversion from accumulators to stored outputs."""
+    """The requantization of accumulators to stored outputs."""
 
     multipliers: Array  # int64, one or one for each output channel
     shifts: Array
@@ -54,7 +54,7 @@ class OutputScaling(Struct, frozen=True, eq=False):
     bounds: tuple[int, int]
 
     def stored(self, channel: int, acc: int) -> int | None:
-        """Returns the output for an accumulator; None where it overflows on the way."""
+        """Returns the output for an accumulator; None if the computation overflows."""
         place = channel if len(self.multipliers) > 1 else 0
         multiplier, shift = int(self.multipliers[place]), int(self.shifts[place])
         if self.wide and self.rounding is Rounding.DOUBLE:
@@ -71,8 +71,8 @@ class OutputScaling(Struct, frozen=True, eq=False):
         return min(max(scaled + self.zero_point, low), high)
 
     def all_stored(self, accs: Array) -> tuple[Array, Array]:
-        """Returns :meth:`stored` of accumulators (..., channels), int64, and a mask of those that
-        don't overflow."""
+        """Returns :meth:`stored` for accumulators of shape (..., channels), int64, and a mask of
+        those that don't overflow."""
         low, _ = self.bounds
         if self.wide or self.rounding is not Rounding.DOUBLE:
             channels = accs.shape[-1]
@@ -85,7 +85,7 @@ class OutputScaling(Struct, frozen=True, eq=False):
         known = sizes <= INT32_MAX >> left
         sums: Array = accs * known
         if np.count_nonzero(shifts >= 0):
-            # Products of known ones are below 2**62, as are the limits that count.
+            # Products of values within the limits are below 2**62.
             limits = np.int64(INT32_MAX - (1 << 16)) << np.clip(31 - shifts, 0, 31)
             known &= (shifts <= 30) & ((shifts < 0) | (sizes * self.multipliers < limits))
             sums <<= np.minimum(left, 30)
@@ -94,12 +94,15 @@ class OutputScaling(Struct, frozen=True, eq=False):
 
 
 class IntegerLayer(Struct, frozen=True, eq=False):
-    """``positive`` and ``negative`` are sums over the taps of the weights of each sign, without
-    their zero point: (outputs, inputs), or (outputs,) where each output reads one input channel.
-    They are doubles, which hold them and their sums of products with stored values exactly.
-    ``used``: where a weight isn't zero.
+    """A convolution or fully connected layer of integers.
 
-    ``inputs`` and ``outputs`` count channels: the last axes of the tensors ``x`` and ``y``.
+    ``positive`` and ``negative`` are sums over the taps of the weights of each sign, without their
+    zero point: (outputs, inputs), or (outputs,) if each output reads one input channel. They are
+    doubles, which represent these sums and their products with stored values exactly. ``used`` is a
+    mask of the nonzero weights.
+
+    ``inputs`` and ``outputs`` are numbers of channels: the last axes of the tensors ``x`` and
+    ``y``.
     """
 
     node: Node
@@ -121,16 +124,16 @@ class IntegerLayer(Struct, frozen=True, eq=False):
 
     @property
     def source(self) -> Array:
-        """The input channel of each output channel of a depthwise layer."""
+        """Returns the input channel of each output channel of a depthwise layer."""
         return np.arange(self.outputs) // max(self.outputs // max(self.inputs, 1), 1)
 
     def unweighted(self) -> Array:
-        """Returns a mask of the outputs that have zero weights only."""
+        """Returns a mask of the outputs that have only zero weights."""
         return np.asarray(~self.used if self.depthwise else ~self.used.any(axis=1))
 
     def accumulators(self, low: Array, high: Array) -> Array:
-        """Returns the smallest and largest accumulator of each output, for stored inputs in a
-        range."""
+        """Returns the smallest and the largest accumulator of each output, for stored inputs from
+        ``low`` to ``high``."""
         ends = np.array([low, high], np.float64) - self.zero_point
         if self.padded:  # a padded cell counts as real 0
             np.minimum(ends[0], 0, out=ends[0])
@@ -152,8 +155,8 @@ class IntegerLayer(Struct, frozen=True, eq=False):
         return read
 
     def contributions(self, values: Array, which: Array) -> Array:
-        """Returns the contribution to each accumulator of input channels (a mask) with these stored
-        values."""
+        """Returns what the input channels ``which`` (a mask) with these stored values contribute to
+        each accumulator."""
         delta = np.where(which, values - self.zero_point, 0).astype(np.float64)
         weights = self.positive + self.negative
         added = weights * delta[self.source] if self.depthwise else _products(weights, delta)
@@ -161,13 +164,13 @@ class IntegerLayer(Struct, frozen=True, eq=False):
 
 
 def _products(weights: Array, values: Array) -> Array:
-    """The sum over inputs of weights (outputs, inputs) times values (..., inputs)."""
+    """Returns the sum over inputs of weights (outputs, inputs) times values (..., inputs)."""
     return np.asarray(np.einsum("oi,...i->...o", weights, values))
 
 
 def layers_of(graph: Graph) -> dict[int, IntegerLayer]:
-    """Returns the layers of a graph by the number of their node, as long as they can be held in
-    memory."""
+    """Returns the layers of a graph by the number of their node, up to the limit of weights that
+    can be analysed."""
     layers: dict[int, IntegerLayer] = {}
     held = 0
     for number, node in enumerate(graph.nodes):
@@ -182,8 +185,8 @@ def layers_of(graph: Graph) -> dict[int, IntegerLayer]:
 
 
 def layer_of(graph: Graph, node: Node) -> IntegerLayer | None:
-    """Returns ``node`` as a layer; None for other than integer layers with constant weights, for
-    groups of channels, and for layers that are too large."""
+    """Returns ``node`` as a layer, or None: only integer layers with constant weights and without
+    groups are analysed, and none with too many weights."""
     op = node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
         return None
@@ -220,8 +223,8 @@ def _of_each_sign(taps: Array) -> tuple[Array, Array]:
 
 
 def taps_of(graph: Graph, node: Node) -> Array | None:
-    """Returns the constant weights of a layer without their zero point: (outputs, taps, inputs), of
-    a depthwise layer (taps, outputs); None where the input's channels don't fit them."""
+    """Returns the constant weights of a layer without their zero point: (outputs, taps, inputs), or
+    (taps, outputs) for a depthwise layer; None if they don't fit the input's channels."""
     tensor = graph.required(node, 1)
     weights, constant = graph.type(tensor), graph.constant(tensor)
     depth = graph.type(graph.required(node, 0)).shape[-1]
@@ -264,7 +267,8 @@ def _understood(graph: Graph, node: Node) -> bool:
 
 
 def _bias(graph: Graph, node: Node, outputs: int) -> Array | None:
-    """Returns the bias as int64, zeros where there is none; None where it can't be used."""
+    """Returns the bias as int64, zeros if there is none; None if it isn't a constant that can be
+    analysed."""
     tensor = graph.optional(node, 2)
     if tensor is None:
         return np.zeros(outputs, np.int64)

@@ -1,4 +1,4 @@
-"""The correspondence of channels between inputs and outputs of operators without weights.
+"""The correspondence between input and output channels of operators without weights.
 
 A tensor's channels are the cells of its last axis. A :class:`Link` says that channel ``b`` of one
 tensor corresponds to channel ``channel_of[b]`` of another: both are kept or neither.
@@ -31,20 +31,20 @@ class Link(Struct, frozen=True, eq=False):
 
 
 def channels(graph: Graph, tensor: int) -> int:
-    """Returns the number of cells of a tensor's last axis; 1 of a scalar."""
+    """Returns the number of cells of a tensor's last axis; 1 for a scalar."""
     shape = graph.type(tensor).shape
     return shape[-1] if shape else 1
 
 
 def links_of(graph: Graph, node: Node) -> tuple[Link, ...] | None:
-    """Returns the links between the inputs and the output of ``node``; None where it mixes channels
-    or isn't known to keep them apart. An input without a link is read whole by every channel."""
+    """Returns the links between the inputs and the output of ``node``; None if it may mix channels.
+    Every channel of the output reads all of an input that has no link."""
     if len(node.outputs) != 1 or None in node.inputs or not node.inputs:
         return None
     result = node.outputs[0]
     inputs = [graph.required(node, i) for i in range(len(node.inputs))]
     types = [graph.type(t) for t in (*inputs, result)]
-    # Scales are per tensor but for constants; and empty tensors have no channels.
+    # Only constants have scales per channel; empty tensors have no channels.
     if any(not t.shape or 0 in t.shape or t.shape[-1] > MAX_CHANNELS for t in types):
         return None
     if any(t.quant is not None and t.quant.axis is not None for t in types):
@@ -65,7 +65,7 @@ def links_of(graph: Graph, node: Node) -> tuple[Link, ...] | None:
 
 
 def _reshape(before: int, after: int, source: int, result: int) -> tuple[Link, ...] | None:
-    """A last axis of k times as many cells repeats the channels k times."""
+    """Returns the link of a Reshape to k times as many channels, which repeats them k times."""
     if after % before == 0:
         return (Link(source, result, np.arange(after) % before),)
     if before % after == 0:
@@ -83,7 +83,7 @@ def _joined(graph: Graph, inputs: list[int], result: int) -> tuple[Link, ...]:
 
 
 def _aligned(graph: Graph, inputs: list[int], result: int) -> tuple[Link, ...]:
-    """Channel by channel; an input that is broadcast over all channels has no link."""
+    """Links channel by channel; an input that is broadcast over all channels has no link."""
     count = channels(graph, result)
     return tuple(
         Link(result, tensor, np.arange(count))

@@ -1,5 +1,5 @@
-"""The channels of each tensor that are read, and those that must stay because others correspond to
-them."""
+"""The channels of each tensor that are read, and those that must stay because they correspond to
+channels that are read."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from crtexport.passes.channels.links import Link, channels, links_of
 class Needs(Struct):
     """Masks of channels by tensor.
 
-    ``live``: the value is read. ``kept``: the channel stays; it is live, or it is kept because the
-    other end of a link is, with any value.
+    ``live``: the value is read. ``kept``: the channel stays, either because it is live, or with any
+    value because the other end of a link is kept.
     """
 
     live: dict[int, Array]
@@ -29,7 +29,7 @@ class Needs(Struct):
     changed: bool = False
 
     def demand(self, masks: dict[int, Array], tensor: int, which: Array) -> None:
-        """Adds ``which`` to a mask."""
+        """Adds ``which`` to the mask of a tensor."""
         if np.count_nonzero(which > masks[tensor]):
             masks[tensor] = masks[tensor] | which
             self.changed = True
@@ -39,9 +39,9 @@ class Needs(Struct):
         self.demand(self.kept, tensor, which)
 
 
-def needs_of(known: ChannelFacts) -> Needs:
-    """Returns the fewest channels that give the graph its outputs, computed from the outputs
-    backwards."""
+def needed_channels(known: ChannelFacts) -> Needs:
+    """Returns the smallest sets of channels from which the graph's outputs can be computed, found
+    from the outputs backwards."""
     graph, layers = known.graph, known.layers
     links = {
         number: links_of(graph, node) or () for number, node in enumerate(graph.nodes)
@@ -60,7 +60,7 @@ def needs_of(known: ChannelFacts) -> Needs:
 
 
 def _whole(known: ChannelFacts, links: Mapping[int, tuple[Link, ...]]) -> set[int]:
-    """The tensors of which every channel is read, or may be."""
+    """Returns the tensors of which every channel is, or may be, read."""
     graph, named = known.graph, set[int]()
     whole = {*graph.inputs, *graph.outputs, *graph.variables}
     for number, node in enumerate(graph.nodes):
@@ -105,7 +105,7 @@ def _of_node(node: Node, links: tuple[Link, ...], needs: Needs) -> None:
 
 
 def _link(link: Link, needs: Needs) -> None:
-    """Both ends are kept or neither."""
+    """Keeps both ends of a link where one of them is kept."""
     first = np.zeros(len(needs.kept[link.first]), bool)
     first[link.channel_of[needs.kept[link.second]]] = True
     needs.demand(needs.kept, link.first, first)
@@ -113,8 +113,9 @@ def _link(link: Link, needs: Needs) -> None:
 
 
 def _fill(known: ChannelFacts, needs: Needs) -> bool:
-    """Keeps a channel where none is needed, and two of a fully connected layer with a scale for
-    each: with one left, its product would be computed as if there had been one scale."""
+    """Keeps one channel of a tensor that needs none, and two of a fully connected layer with a
+    scale per channel: with one channel left, the layer would be computed as if it had a scale per
+    tensor. Returns whether anything changed."""
     least = {tensor: 1 for node in known.graph.nodes for tensor in (*node.inputs, *node.outputs)
              if tensor is not None}
     for layer in known.layers.values():
@@ -132,7 +133,8 @@ def _fill(known: ChannelFacts, needs: Needs) -> bool:
 
 
 def bias_type(graph: Graph, node: Node) -> DType:
-    """Returns the type that a layer's bias has, or would have: it decides how TFLite sums."""
+    """Returns the type that a layer's bias has, or would have; TFLite's accumulator type depends on
+    it."""
     tensor = graph.optional(node, 2)
     if tensor is not None:
         return graph.type(tensor).dtype

@@ -28,7 +28,7 @@ class ChannelRange(Struct, frozen=True, eq=False):
 
     @property
     def constant(self) -> Array:
-        """Returns a mask of the channels that have one value only."""
+        """Returns a mask of the channels that have only one value."""
         known: Array = self.low == self.high
         return known
 
@@ -37,8 +37,8 @@ class ChannelRange(Struct, frozen=True, eq=False):
 
 
 def ranges_of(graph: Graph, layers: Mapping[int, IntegerLayer]) -> dict[int, ChannelRange]:
-    """Returns the ranges of all tensors of int8, uint8 and int16; ``layers`` by the number of the
-    node."""
+    """Returns the ranges of all int8, uint8 and int16 tensors; ``layers`` are indexed by the number
+    of the node."""
     ranges: dict[int, ChannelRange] = {}
     used = {
         tensor for number, node in enumerate(graph.nodes)
@@ -76,14 +76,15 @@ def _given(graph: Graph, tensor: int) -> ChannelRange | None:
 
 
 def _of_layer(layer: IntegerLayer, given: ChannelRange) -> ChannelRange:
-    """Scaling is monotonic: the ends of an accumulator's range give those of the output's."""
+    """Requantization is monotonic: the ends of an accumulator's range give those of the output's.
+    """
     values, (low, high) = layer.scaling.all_stored(layer.accumulators(given.low, given.high))
     least, most = layer.scaling.bounds
     return ChannelRange(*np.where(low & high, values, np.array([[least], [most]])))
 
 
 def _of_node(graph: Graph, node: Node, ranges: Mapping[int, ChannelRange]) -> ChannelRange | None:
-    """None where nothing better than the type is known."""
+    """Returns the range of a node's output; None if nothing is known but its type."""
     links = links_of(graph, node)
     given = [ranges.get(graph.required(node, i)) for i in range(len(node.inputs))] if links else []
     if not links or len(links) != len(node.inputs) or None in given:
@@ -91,7 +92,7 @@ def _of_node(graph: Graph, node: Node, ranges: Mapping[int, ChannelRange]) -> Ch
     inputs = [range_ for range_ in given if range_ is not None]
     op, result = node.op, graph.type(node.outputs[0])
     if graph.numerics is Numerics.ORT and isinstance(op, ops.Add | ops.AveragePool2D):
-        return None  # which are computed by other formulas there
+        return None  # int16 has other formulas there
     if isinstance(op, ops.Add):
         return _of_sum(graph, node, op.activation, inputs)
     if any(graph.type(link_input).quant != result.quant for link_input in _ids(graph, node)):
@@ -158,7 +159,8 @@ def _joined(op: ops.Concatenation, rank: int, given: list[ChannelRange]) -> Chan
 def _of_sum(
     graph: Graph, node: Node, activation: ops.Activation, given: list[ChannelRange]
 ) -> ChannelRange | None:
-    """ADD of int8 or uint8 (TFLite's ``add.h``), which grows with both of its operands."""
+    """Returns the range of ADD of int8 or uint8 (TFLite's ``add.h``), which is monotonic in both
+    operands."""
     result = graph.type(node.outputs[0])
     quants = [graph.type(t).quant for t in _ids(graph, node)]
     if result.dtype not in (DType.INT8, DType.UINT8) or result.quant is None or None in quants:
@@ -168,7 +170,7 @@ def _of_sum(
     operands = [quantize_multiplier(quant.scale[0] / twice) for quant in known]
     final = quantize_multiplier(twice / ((1 << _SUM_SHIFT) * result.quant.scale[0]))
     if final[1] > 0 or max(shift for _, shift in operands) > 0:
-        return None  # an overflow on the way can't be ruled out
+        return None  # an overflow can't be ruled out
     total = np.zeros((2, len(given[0].low)), np.int64)
     for range_, quant, (multiplier, shift) in zip(given, known, operands, strict=True):
         raised = (np.array([range_.low, range_.high]) - quant.zero_point[0]) << _SUM_SHIFT

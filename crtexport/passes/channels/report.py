@@ -1,4 +1,4 @@
-"""The report of channel removal: its effect on each layer, and the reason."""
+"""The report of channel removal: how it changed each layer, and why."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from crtexport.passes.channels.needs import Needs
 
 
 class LayerChannels(Struct, frozen=True):
-    """A layer with weights, before and after: channels that it reads and computes, its
+    """A layer with weights before and after the removal: channels that it reads and computes, its
     multiply-accumulates, and bytes of weights.
 
-    Of the channels that it no longer computes, ``zero_weights`` are constants for want of weights,
-    ``one_value`` are clamped to one value whatever the input, and no layer read ``unread``.
+    Of the channels that are no longer computed, ``zero_weights`` are constant because all their
+    weights are zero, ``one_value`` are clamped to one value for every input, and ``unread`` are
+    read by no layer.
     """
 
     layer: str
@@ -35,7 +36,7 @@ class LayerChannels(Struct, frozen=True):
 
 
 def report(known: ChannelFacts, after: Graph, needs: Needs) -> tuple[LayerChannels, ...]:
-    """Returns a record of each analysed layer, in order; both graphs have the same nodes."""
+    """Returns a record for each analysed layer, in order; both graphs must have the same nodes."""
     before, made = known.graph, list[LayerChannels]()
     for number, layer in known.layers.items():
         gone = ~needs.kept[layer.y]
@@ -54,7 +55,7 @@ def report(known: ChannelFacts, after: Graph, needs: Needs) -> tuple[LayerChanne
 
 
 def _count(mask: npt.NDArray[np.bool_]) -> int:
-    return int(np.count_nonzero(mask))  # a numpy.int64 since NumPy 2.3, which no format takes
+    return int(np.count_nonzero(mask))  # NumPy 2.3 returns numpy.int64, which JSON has not
 
 
 def _weight_bytes(graph: Graph, node: Node) -> int:

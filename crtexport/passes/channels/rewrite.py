@@ -1,4 +1,4 @@
-"""Rebuilds a network without the channels that nothing needs."""
+"""Rebuilds a network without the channels that aren't needed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rewrite(known: ChannelFacts, needs: Needs) -> Graph:
 
 
 def _kept(tensor: Tensor, which: Array) -> Tensor:
-    """A tensor with some of the cells of its last axis."""
+    """Returns a tensor with only some cells of its last axis."""
     type_ = replace(tensor.type, shape=(*tensor.type.shape[:-1], int(which.sum())))
     if tensor.constant is None:
         return replace(tensor, type=type_)
@@ -56,8 +56,8 @@ def _operator(graph: Graph, tensors: list[Tensor], node: Node, needs: Needs) -> 
 
 
 def _layer(known: ChannelFacts, tensors: list[Tensor], number: int, needs: Needs) -> Node:
-    """Returns the layer with the weights of kept channels; contributions of folded channels are in
-    its bias."""
+    """Returns the layer with the weights of the kept channels; its bias includes the contributions
+    of folded channels."""
     graph, layer, folded = known.graph, known.layers[number], known.folded[number]
     node, given, result = layer.node, known.ranges[layer.x], known.ranges[layer.y]
     inputs, outputs = needs.kept[layer.x], needs.kept[layer.y]
@@ -83,8 +83,8 @@ def _layer(known: ChannelFacts, tensors: list[Tensor], number: int, needs: Needs
 
 
 def _of_constants(layer: IntegerLayer, given: ChannelRange, result: ChannelRange) -> Array:
-    """Returns biases that alone give the outputs that are constants; 0 for others."""
-    # Any accumulator of a constant gives it.
+    """Returns biases that alone give the constant outputs; 0 for outputs that aren't constant."""
+    # Every accumulator in the range gives the constant.
     ends, _ = layer.accumulators(given.low, given.high)
     low, high = layer.scaling.bounds
     return np.where(result.constant & (low < high), ends, 0)
@@ -93,7 +93,8 @@ def _of_constants(layer: IntegerLayer, given: ChannelRange, result: ChannelRange
 def _selected(
     layer: IntegerLayer, taps: Array, outputs: tuple[Array, Array], inputs: tuple[Array, Array]
 ) -> Array:
-    """The weights of some of the channels, 0 for some of these: masks of both."""
+    """Returns the weights of the kept outputs and inputs; 0 for inputs that are folded. All are
+    masks."""
     (made, fixed), (read, unread) = outputs, inputs
     if layer.depthwise:
         chosen = taps[..., made]
@@ -106,7 +107,8 @@ def _selected(
 
 
 def _stored(type_: TensorType, taps: Array) -> Array:
-    """Weights as they are stored, in the shape that those of ``type_`` have with these channels."""
+    """Returns weights as they are stored, in the shape of ``type_`` with these numbers of channels.
+    """
     zero = type_.quant.zero_point[0] if type_.quant is not None else 0
     values = (taps + zero).astype(type_.dtype.numpy)
     outputs, *window, _ = type_.shape
@@ -117,7 +119,7 @@ def _stored(type_: TensorType, taps: Array) -> Array:
 
 
 def _quant(quant: Quantization | None, which: Array) -> Quantization | None:
-    """The scales of some of the slices."""
+    """Returns the scales of the kept slices."""
     if quant is None or len(quant.scale) == 1:
         return quant
     numbers = np.flatnonzero(which).tolist()
@@ -141,7 +143,7 @@ def _bias(graph: Graph, layer: IntegerLayer, values: Array, which: Array) -> Ten
 
 
 def _bias_scales(graph: Graph, layer: IntegerLayer) -> Quantization | None:
-    """Scale of input × scales of weights."""
+    """Returns scale of input × scales of weights."""
     data = graph.type(layer.x).quant
     weights = graph.type(graph.required(layer.node, 1)).quant
     if data is None or weights is None:

@@ -1,4 +1,4 @@
-"""The ways of a tensor's elements, followed through operators that only move them."""
+"""Follows the elements of a tensor through operators that only move them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from crtexport.ir.types import TensorType
 Array = npt.NDArray[Any]
 
 LARGE = 1 << 20
-"""Elements from which on nobody looks at what becomes of each."""
+"""The number of elements from which on tensors aren't followed."""
 
 
-def places(type_: TensorType) -> Array:
-    """Returns a tensor's elements as their numbers, in its shape."""
+def element_numbers(type_: TensorType) -> Array:
+    """Returns the indices of a tensor's elements, in its shape."""
     return np.arange(type_.elements).reshape(type_.shape)
 
 
-def followed(graph: Graph, node: Node, tensor: int, elements: Array) -> list[Array] | None:
-    """Returns which elements each output of a node has, where ``tensor`` has ``elements``; None for
-    a node that computes, or that reads something else but constants."""
+def follow(graph: Graph, node: Node, tensor: int, elements: Array) -> list[Array] | None:
+    """Returns the elements in each output of a node, if ``tensor`` holds ``elements``; None if the
+    node computes anything or has other inputs that aren't constant."""
     given = []
     for source in node.inputs:
         constant = None if source is None else graph.constant(source)
