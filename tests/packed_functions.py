@@ -218,7 +218,9 @@ def simulation_of(artifact: Artifact, library: LoadedCode) -> Simulation:
         artifact.io_in_workspace, len(artifact.devices),
         tuple((p.memory, p.size) for p in artifact.spilled),
         (artifact.inflated_size, artifact.inflated_align) if artifact.workspace_caller else (0, 1),
-        None if artifact.feed is None else (artifact.feed.rows, artifact.feed.row_bytes),
+        None if artifact.feed is None else (
+            artifact.feed.rows, artifact.feed.row_bytes, artifact.feed.hop
+        ),
     )
 
 

@@ -6,6 +6,7 @@ every string that is data (tensor names, comments) is escaped by the printer.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
@@ -175,41 +176,73 @@ class Repeat(Struct, Generic[C], frozen=True):
     comment: str = ""
 
 
+class Turn(Struct, Generic[C], frozen=True):
+    """Rows that come ``times`` times, or for ever where that is 0: ``segments`` are the statements
+    that run with each of them. Where they come several times, they are the body of a Repeat."""
+
+    segments: tuple[tuple[StatementOf[C], ...], ...]
+    times: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Returns how many rows these are in all; of those that come for ever, once."""
+        return len(self.segments) * max(self.times, 1)
+
+
 class Feed(Struct, Generic[C], frozen=True):
     """The statements that run with each row of input ``index``, of ``row_bytes`` each, which are
     given one after the other: those of its segment, in which InputArg is the row.
 
-    The first rows have the segments ``before``, one each; those of ``steady`` come ``times`` times,
-    as the body of a Repeat, then those ``after``. After ``rows`` rows there is a result; after
-    every ``hop`` more another one, for which ``steady`` goes on for ever, unless that is 0.
-    ``counter``: two words of the workspace, the segment of the next row and the number of rows that
-    are still wanted.
+    ``turns`` say which rows have which segments. After ``rows`` rows there is a result; after every
+    ``hop`` more another one, for which the last turn comes for ever, unless that is 0.
+    ``counter``: two words of the workspace, the number of the next row (in the last turn, of the
+    first that is like it) and how many rows are still wanted.
     """
 
     index: int
     row_bytes: int
     rows: int
     hop: int
-    before: tuple[tuple[StatementOf[C], ...], ...]
-    steady: tuple[tuple[StatementOf[C], ...], ...]
-    times: int
-    after: tuple[tuple[StatementOf[C], ...], ...]
+    turns: tuple[Turn[C], ...]
     counter: WorkspaceArg
     comment: str = ""
 
     @property
     def segments(self) -> tuple[tuple[StatementOf[C], ...], ...]:
-        """Returns the segments in their order, those of the steady rows once."""
-        return (*self.before, *self.steady, *self.after)
+        """Returns the segments in their order, each once."""
+        return tuple(segment for turn in self.turns for segment in turn.segments)
+
+    def places(self) -> Iterator[tuple[Turn[C], int, int]]:
+        """Yields each turn with its first row, and the position of its first segment."""
+        row, position = 0, 0
+        for turn in self.turns:
+            yield turn, row, position
+            row += turn.rows
+            position += len(turn.segments)
 
     @property
-    def statements(self) -> tuple[StatementOf[C], ...]:
-        """Returns all that is done for all rows together, as statements of other kinds."""
-        first, body, last = (
-            tuple(statement for segment in side for statement in segment)
-            for side in (self.before, self.steady, self.after)
+    def counted(self) -> frozenset[int]:
+        """Returns the positions of the segments that are bodies of loops."""
+        return frozenset(
+            number for turn, _, position in self.places() if turn.times > 1
+            for number in range(position, position + len(turn.segments))
         )
-        return (*first, *((Repeat(self.times, body),) if body else ()), *last)
+
+    @property
+    def again(self) -> tuple[int, int]:
+        """Returns the first row of those that come for ever, and the row that is like it."""
+        turn, row, _ = list(self.places())[-1]
+        return row, row + len(turn.segments)
+
+    def order(self) -> Iterator[tuple[int, int | None]]:
+        """Yields the position of the segment of each row, and which turn of a loop it is; None
+        outside of loops. Where there are further results, that goes on for ever."""
+        position = 0
+        for turn in self.turns:
+            for run in itertools.count() if turn.times == 0 else range(turn.times):
+                for number in range(len(turn.segments)):
+                    yield position + number, run if turn.times > 1 else None
+            position += len(turn.segments)
 
 
 StatementOf: TypeAlias = C | Branch[C] | Loop[C] | Repeat[C] | Feed[C]
@@ -257,13 +290,13 @@ def with_calls(
             case Repeat(times, body, comment):
                 changed.append(Repeat(times, with_calls(body, change), comment))
             case Feed():
-                before, steady, after = (
-                    tuple(with_calls(segment, change) for segment in side)
-                    for side in (statement.before, statement.steady, statement.after)
+                turns = tuple(
+                    Turn(tuple(with_calls(one, change) for one in turn.segments), turn.times)
+                    for turn in statement.turns
                 )
                 changed.append(Feed(
-                    statement.index, statement.row_bytes, statement.rows, statement.hop, before,
-                    steady, statement.times, after, statement.counter, statement.comment,
+                    statement.index, statement.row_bytes, statement.rows, statement.hop, turns,
+                    statement.counter, statement.comment,
                 ))
             case call:
                 changed.append(change(call))

@@ -19,6 +19,7 @@ from crtexport.artifact.model import (
     Repeat,
     StateArg,
     StatementOf,
+    Turn,
     WorkspaceArg,
 )
 
@@ -67,31 +68,20 @@ def looped(calls: Sequence[Addressed[C]], with_args: WithArgs[C]) -> tuple[State
     return _looped([_Item(call) for call in calls], with_args)
 
 
-class Turns(Struct, Generic[C], frozen=True):
-    """Parts of a list of calls: those ``before`` others; ``steady``, which come ``times`` times,
-    each as the body of a loop; those ``after`` them."""
-
-    before: tuple[tuple[StatementOf[C], ...], ...]
-    steady: tuple[tuple[StatementOf[C], ...], ...]
-    times: int
-    after: tuple[tuple[StatementOf[C], ...], ...]
-
-
-def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> Turns[C]:
-    """Returns ``parts`` of a list of calls with those once that come again and again."""
+def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> tuple[Turn[C], ...]:
+    """Returns ``parts`` of a list of calls, with those once that come again and again."""
     start, period, times = _best_turns(parts)
     end = start + period * times
     plain = [looped(part, with_args) for part in parts]
     steady = tuple(
         _looped([
             _Item(call, (_difference(_Item(call), _Item(later)),), times)
-            for call, later in zip(
-                parts[number], parts[number + (period if times > 1 else 0)], strict=True
-            )
+            for call, later in zip(parts[number], parts[number + period], strict=True)
         ], with_args)
         for number in range(start, start + period)
     )
-    return Turns(tuple(plain[:start]), steady, times, tuple(plain[end:]))
+    found = (Turn(tuple(plain[:start])), Turn(steady, times), Turn(tuple(plain[end:])))
+    return tuple(turn for turn in found if turn.segments)
 
 
 def _best_turns(parts: Sequence[Sequence[Addressed[C]]]) -> tuple[int, int, int]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.artifact.model import Arg, Feed, InputArg, Repeat, StatementOf, WorkspaceArg
+from crtexport.artifact.model import Arg, Feed, InputArg, Repeat, StatementOf, Turn, WorkspaceArg
 from crtexport.artifact.repetition import Addressed, in_turn, looped
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade
 from crtexport.kir.language import Buffer
 from crtexport.lowering.lowered_graph import LoweredNode, LoweredRows
 from crtexport.lowering.registry import InputTensor, KernelArg, Lowered, OutputTensor
-from crtexport.lowering.rows.schedule import Fetch, RowPlace, RowStep
+from crtexport.lowering.rows.schedule import Fetch, Ready, RowPlace, RowStep, fed_source
 from crtexport.plan.model import RowPlan
 from crtexport.plan.rows import row_bytes
 
@@ -39,6 +39,10 @@ class Places(Struct, frozen=True):
     bound: Callable[[LoweredNode, Buffer, KernelArg, int], Arg]
 
 
+_INPUT = 0
+"""The input whose rows are given one after the other: there is no other."""
+
+
 def row_statements(
     graph: Graph, node: Node, rows: LoweredRows, plan: RowPlan, places: Places,
     counter: WorkspaceArg, comment: str,
@@ -47,7 +51,7 @@ def row_statements(
     given one after the other."""
     calls = list(_calls(graph, rows, plan, places))
     if isinstance(node.op, Cascade) and node.op.fed:
-        return _feed(graph, node, rows, calls, counter, comment)
+        return _feed(graph, node, rows, calls, counter, comment, node.op.hop)
     found = looped([_addressed(call) for call in calls], _with_args)
     return Repeat(1, found, comment)
 
@@ -61,27 +65,35 @@ def _with_args(call: RowCall, args: tuple[Arg, ...], runs: int) -> RowCall:
 
 
 def _feed(
-    graph: Graph, node: Node, rows: LoweredRows, calls: list[RowCall], counter: WorkspaceArg,
-    comment: str,
+    graph: Graph, node: Node, rows: LoweredRows, calls: Sequence[RowCall], counter: WorkspaceArg,
+    comment: str, hop: int,
 ) -> Feed[RowCall]:
-    """Each row is followed by what it makes possible, up to the next one that is wanted."""
-    source = graph.required(node, 0)
+    """Each row is followed by what it makes possible, up to the next one that is wanted. Of those
+    for several results, the rows of the last but one come for ever."""
+    source, schedule = fed_source(graph, node), rows.bands.schedule
     count, size = graph.type(source).shape[1], row_bytes(graph, source)
-    segments: list[list[Addressed[RowCall]]] = [[] for _ in range(count)]
-    row = 0
-    for step, call in zip(rows.bands.schedule.steps, calls, strict=True):
+    results = sum(isinstance(step.work, Ready) for step in schedule.steps)
+    total = count + hop * results
+    segments: list[list[Addressed[RowCall]]] = [[] for _ in range(total)]
+    row, done, further = 0, count, iter(calls)
+    for step in schedule.steps:
+        if isinstance(step.work, Ready):
+            # What follows waits until the result has been computed of these rows.
+            row, done = done, done + hop
+            continue
         if isinstance(step.work, Fetch):
             row = step.write.row
+        call = next(further)
         args = tuple(
             replace(arg, offset=arg.offset - row * size) if isinstance(arg, InputArg) else arg
             for arg in call.args
         )
         segments[row].append(_addressed(replace(call, args=args)))
-    turns = in_turn(segments, _with_args)
-    return Feed(
-        graph.inputs.index(source), size, count, 0, turns.before, turns.steady, turns.times,
-        turns.after, counter, comment,
-    )
+    turns = in_turn(segments[: total - 3 * hop], _with_args)
+    if hop:
+        again = segments[total - 3 * hop : total - 2 * hop]
+        turns = (*turns, Turn(tuple(looped(part, _with_args) for part in again), 0))
+    return Feed(_INPUT, size, count, hop, turns, counter, comment)
 
 
 def _calls(
@@ -102,6 +114,8 @@ def _calls(
         return places.kept(plan.rings[at.tensor] + at.slot * size)
 
     for step in rows.bands.schedule.steps:
+        if isinstance(step.work, Ready):
+            continue
         band = numbers[step.work]
         lowered = running[band]
         if band not in others:

@@ -24,6 +24,7 @@ from crtexport.cli.options import (
     numerics_option,
     optimize_option,
     ram_option,
+    stream_option,
     timeout_option,
     weights_option,
     with_output,
@@ -57,6 +58,7 @@ _LONGEST_NAME = 36
 @optimize_option
 @ram_option
 @feed_option
+@stream_option
 @weights_option
 @numerics_option
 @accelerator_option
@@ -169,6 +171,8 @@ def _show(out: Output, result: Bench) -> None:
         (f"instructions of the first inference ({how})", _or_dash(result.first)),
         ("instructions of the second inference", _or_dash(result.second)),
         *_cycles(result),
+        *([("instructions of a further result", result.further)]
+          if result.further is not None else []),
         ("instructions to start up", _or_dash(result.startup)),
         ("bytes of flash, whole program without the test input", result.flash_size),
         ("bytes of workspace", result.workspace),

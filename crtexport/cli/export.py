@@ -37,6 +37,7 @@ from crtexport.cli.options import (
     outside_option,
     pool_option,
     ram_option,
+    stream_option,
     timeout_option,
     weights_option,
     with_output,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 @optimize_option
 @ram_option
 @feed_option
+@stream_option
 @weights_option
 @click.option(
     "--workspace", type=Words(["static", "shared", "caller"]), default="static",

@@ -22,7 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--output", "--stage", "--format", "--library-version", "--of", "--families", "--chart",
         "--unpack", "--depfile", "--zephyr", "--force",
     ),
-    "Memory": ("--ram", "--feed", "--workspace", "--io", "--const-inputs", "--pool"),
+    "Memory": ("--ram", "--feed", "--stream", "--workspace", "--io", "--const-inputs", "--pool"),
     "Running": (
         "--run", "--runner", "--measure", "--timeout", "--per-layer", "--device-code",
         "--trust-package", "--install-reference",

@@ -262,6 +262,15 @@ def feed_option(command: Command) -> Command:
     )(command)
 
 
+def stream_option(command: Command) -> Command:
+    """``--stream``"""
+    return click.option(
+        "--stream", is_flag=True,
+        help="As --feed, for a window that moves over time: what layers computed of earlier rows is"
+        " kept, so that the next result needs the new rows alone.",
+    )(command)
+
+
 def optimize_option(command: Command) -> Command:
     """``--optimize``"""
     return click.option(

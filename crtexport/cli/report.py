@@ -29,6 +29,7 @@ from crtexport.cli.options import (
     optimize_option,
     pool_option,
     ram_option,
+    stream_option,
     timeout_option,
     tuning_option,
     weights_option,
@@ -56,6 +57,7 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @optimize_option
 @ram_option
 @feed_option
+@stream_option
 @weights_option
 @io_option
 @click.option(

@@ -111,6 +111,7 @@ def _data(result: RunResult) -> dict[str, Any]:
         "instructions": {
             "first": result.instructions_first,
             "second": result.instructions_second,
+            "further": result.instructions_further,
             "exact": result.exact,
         },
         "stack": result.stack,
@@ -124,6 +125,8 @@ def _show(out: Output, result: RunResult) -> None:
     out.table("Measured", ("what", "value"), (
         (f"{how} of the first inference", _or(result.instructions_first, "not counted")),
         (f"{how} of the second inference", _or(result.instructions_second, "not counted")),
+        *([(f"{how} of a further result", result.instructions_further)]
+          if result.instructions_further is not None else []),
         ("bytes of stack", _or(result.stack, "not measured")),
     ))
 

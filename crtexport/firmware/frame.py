@@ -18,15 +18,17 @@ _MODEL = "CRT:MODEL"
 
 
 class Frame(Struct, frozen=True):
-    """``outputs[sample][output]`` are bytes; the sample after the last is the first inference's.
+    """``outputs[sample][output]`` are bytes; the sample after the last is the first inference's,
+    and one more that of a result to which a network went on from others.
 
-    ``ticks`` are the counter's for nothing, the first and the second inference. ``stack`` is used
-    and reserved bytes, None where the program runs under an operating system.
+    ``ticks`` are the counter's for nothing, the first and the second inference, and such a further
+    result if there is one. ``stack`` is used and reserved bytes, None where the program runs under
+    an operating system.
     """
 
     statuses: tuple[int, ...]
     outputs: tuple[tuple[bytes, ...], ...]
-    ticks: tuple[int, int, int]
+    ticks: tuple[int, ...]
     stack: tuple[int, int] | None
 
 
@@ -105,7 +107,7 @@ def _fault(line: str, console: str, sections: Sections) -> RunFailedError:
 def _decode(body: list[str], sizes: tuple[int, ...]) -> Frame:
     statuses: dict[int, int] = {}
     outputs: dict[tuple[int, int], bytearray] = {}
-    ticks = (0, 0, 0)
+    ticks: tuple[int, ...] = (0, 0, 0)
     stack: tuple[int, int] | None = None
     for line in body:
         kind, *words = line.split()
@@ -119,8 +121,8 @@ def _decode(body: list[str], sizes: tuple[int, ...]) -> Frame:
                 raise ValueError(f"output {output} of sample {sample} has a gap at {at}")
             part += bytes.fromhex(words[3])
         elif kind == "CRT:TICKS":
-            nothing, first, second = (int(word, 16) for word in words)
-            ticks = (nothing, first, second)
+            nothing, first, second, *further = (int(word, 16) for word in words)
+            ticks = (nothing, first, second, *further)
         elif kind == "CRT:STACK":
             used, reserved = (int(word, 16) for word in words)
             stack = (used, reserved)

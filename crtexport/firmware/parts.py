@@ -79,6 +79,11 @@ class FirmwareParts(Struct, frozen=True):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def goes_on(self) -> bool:
+        """Returns whether a network goes on from one result to the next."""
+        return self.feed is not None and self.feed.hop > 0
+
+    @property
     def models(self) -> tuple[FirmwareParts, ...]:
         """Returns all models, in their order."""
         return (self, *self.others)

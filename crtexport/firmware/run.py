@@ -65,9 +65,10 @@ class WatchedCall(Struct, frozen=True):
 class RunResult(Struct, frozen=True):
     """``outputs[sample][output]``.
 
-    ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0;
-    None where nothing counts them; ``exact`` tells counts from estimates by a timer; ``spent``:
-    the second inference with its cycles and misses, None without QEMU's plugin. ``flash`` and
+    ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0,
+    ``_further`` those of a result to which a network goes on from the one before; None where
+    nothing counts them; ``exact`` tells counts from estimates by a timer; ``spent``: the second
+    inference with its cycles and misses, None without QEMU's plugin. ``flash`` and
     ``ram`` are bytes by section: the model's are called ``.model_*``, ``.test_inputs`` is one
     sample. ``stack`` is bytes that an inference used below its call, None where unknown. ``calls``
     are those of watched functions, None where QEMU can't watch. ``symbols``: the program's. Of
@@ -84,6 +85,7 @@ class RunResult(Struct, frozen=True):
     symbols: tuple[Symbol, ...] = ()
     calls: tuple[WatchedCall, ...] | None = None
     spent: Spent | None = None
+    instructions_further: int | None = None
 
     def __repr__(self) -> str:
         return line(
@@ -96,6 +98,8 @@ class RunResult(Struct, frozen=True):
     def _repr_html_(self) -> str:
         return table("Measured", [
             ("samples", len(self.outputs)), ("instructions", self.instructions_second),
+            *([("instructions of a further result", self.instructions_further)]
+              if self.instructions_further is not None else []),
             *((f"{name}, bytes", size) for name, size in self._sizes().items()),
         ])
 
@@ -264,13 +268,14 @@ def _result(job: _Execution, answers: _Answers, number: int, *, exact: bool) -> 
         ),
         instructions_first=counted[0] if counted else None,
         instructions_second=counted[1] if counted else None,
-        exact=counted is not None and exact,
+        instructions_further=counted[2] if counted[2:] else None,
+        exact=bool(counted) and exact,
         flash=answers.sections.flash,
         ram=answers.sections.ram,
         stack=stack[0] if stack else None,
         symbols=answers.sections.symbols,
         calls=_watched(answers, number, job.watch),
-        spent=spent[1] if spent is not None else None,
+        spent=spent[1] if spent else None,
     )
 
 
@@ -348,10 +353,10 @@ def _watching(job: _Execution, built: BuildResult, plugin: Path) -> Watching:
 def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> None:
     """Raises RunFailedError unless ``frame`` answers ``count`` samples, from ``start`` on, alike.
     """
-    if len(frame.statuses) != count + 1:
-        raise RunFailedError(
-            f"the firmware answered {len(frame.statuses) - 1} samples instead of {count}"
-        )
+    further = parts.goes_on
+    answered = len(frame.statuses) - 1 - further
+    if answered != count:
+        raise RunFailedError(f"the firmware answered {answered} samples instead of {count}")
     for index, status in enumerate(frame.statuses[:count]):
         if status != 0:
             raise RunFailedError(
@@ -362,50 +367,63 @@ def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> N
             "the second inference on the same input gives other outputs than the first",
             location=parts.module,
         )
+    if further and (frame.statuses[-1] or frame.outputs[-1] != frame.outputs[count]):
+        raise RunFailedError(
+            "rows that go on from other results give another result than the same rows alone",
+            location=parts.module,
+        )
 
 
 def _measurements(answers: _Answers, number: int) -> tuple[tuple[int, int], ...] | None:
-    """Returns the positions in the marks where a model's four measurements end: a rehearsal, the
-    empty measurement, and the first and the second inference. None without marks.
+    """Returns the positions in the marks where a model's measurements begin and end: a rehearsal,
+    the empty measurement, the first and the second inference, and a further result if its network
+    goes on. None without marks.
 
-    The firmware makes the first three model by model, and then the second inferences.
+    The firmware makes the first three model by model, then the second inferences, then the others.
     """
     if answers.marks is None:
         return None
     address, models = answers.sections.address(_MEASURED), len(answers.frames)
     ends = [i for i, mark in enumerate(answers.marks) if mark.address == address]
-    if len(ends) != 8 * models:
-        raise RunFailedError(f"QEMU's plugin counted {len(ends)} marks instead of {8 * models}")
+    further = [n for n, frame in enumerate(answers.frames) if frame.ticks[3:]]
+    wanted = 2 * (4 * models + len(further))
+    if len(ends) != wanted:
+        raise RunFailedError(f"QEMU's plugin counted {len(ends)} marks instead of {wanted}")
     pairs = list(zip(ends[::2], ends[1::2], strict=True))
-    return (*pairs[3 * number : 3 * number + 3], pairs[3 * models + number])
+    found = [*pairs[3 * number : 3 * number + 3], pairs[3 * models + number]]
+    if number in further:
+        found.append(pairs[4 * models + further.index(number)])
+    return tuple(found)
 
 
-def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, int] | None:
-    """Returns the instructions of the first and the second inference, from call to return, both
-    counted."""
+def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, ...]:
+    """Returns the instructions of the first and the second inference, and of a further result if
+    there is one, from call to return, both counted; nothing where they aren't counted."""
     if board.counter.kind == "none":
-        return None
-    if (spent := _spent(answers, number)) is not None:
-        return spent[0].instructions, spent[1].instructions
-    nothing, first, second = answers.frames[number].ticks
+        return ()
+    if spent := _spent(answers, number):
+        return tuple(each.instructions for each in spent)
+    nothing, *counted = answers.frames[number].ticks
     if board.counter.kind == "systick" and board.counter.hz is not None:
         scale = _NANOSECONDS / board.counter.hz
-        return round((first - nothing) * scale), round((second - nothing) * scale)
-    return first - nothing + 1, second - nothing + 1
+        return tuple(round((ticks - nothing) * scale) for ticks in counted)
+    # "Nothing" is a call of a function of one instruction.
+    return tuple(ticks - nothing + 1 for ticks in counted)
 
 
-def _spent(answers: _Answers, number: int) -> tuple[Spent, Spent] | None:
-    """Returns what the first and the second inference took; None without marks."""
+def _spent(answers: _Answers, number: int) -> tuple[Spent, ...]:
+    """Returns what the first and the second inference took, and a further result if there is one;
+    nothing without marks."""
     measured = _measurements(answers, number)
     if answers.marks is None or measured is None:
-        return None
+        return ()
     marks = answers.marks
-    _, nothing, first, second = (
+    _, nothing, *counted = (
         marks[end].before - marks[start].before for start, end in measured
     )
     # "Nothing" is a call of a function of one instruction.
     one = Spent(1, Cycles(1, 1, 1), Misses(0, 0, 0))
-    return first - nothing + one, second - nothing + one
+    return tuple(spent - nothing + one for spent in counted)
 
 
 def _watched(
@@ -415,7 +433,7 @@ def _watched(
     measured = _measurements(answers, number)
     if answers.marks is None or measured is None:
         return None
-    start, end = measured[-1]
+    start, end = measured[3]
     during = answers.marks[start + 1 : end + 1]
     names = {answers.sections.address(name): name for name in watch}
     return tuple(

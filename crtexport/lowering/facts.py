@@ -62,6 +62,7 @@ class Facts(Struct, frozen=True, dict=True):
     tensors. ``reads`` and ``writes``: the number of accesses to each input and output, by position.
     ``pins``: tensors that must lie in the scratch, and at which byte; the node itself decides what
     it overwrites there.
+    ``kept``: whether the scratch must keep its contents until the next run.
     """
 
     forward: Freedoms = field(default_factory=dict)
@@ -71,6 +72,7 @@ class Facts(Struct, frozen=True, dict=True):
     reads: Mapping[int, int] = field(default_factory=dict)
     writes: Mapping[int, int] = field(default_factory=dict)
     pins: Mapping[int, int] = field(default_factory=dict)
+    kept: bool = False
 
     @cached_property
     def backward(self) -> Freedoms | None:

@@ -154,7 +154,8 @@ def prepare_package(
         before = [model.plan.pools for model in planned if options.workspace == "static"]
         say("plan memory")
         beside = usage_beside(
-            (simplified, *others), options.io, options.const_inputs, options.feed
+            (simplified, *others), options.io, options.const_inputs,
+            options.feed or options.stream,
         )
         around = Surroundings(
             board, options, lower, room(board, beside, options.pools, before),
@@ -210,10 +211,17 @@ def _packing(graph: Graph, weights: Weights, target: Target, level: Level) -> Gr
 
 
 def _check_inputs(options: ExportOptions) -> None:
-    if options.feed and options.io == "workspace":
+    if (options.feed or options.stream) and options.io == "workspace":
         raise CrtExportError(
             "an input that is given row by row doesn't lie in the workspace",
-            location=("--feed", "--io workspace"), hint="leave one of them out",
+            location=("--stream" if options.stream else "--feed", "--io workspace"),
+            hint="leave one of them out",
+        )
+    if options.stream and options.workspace == "shared":
+        raise CrtExportError(
+            "rows that are kept from one result to the next can't lie in memory that other models"
+            " use in between",
+            location=("--stream", "--workspace shared"), hint="leave one of them out",
         )
     if options.const_inputs and options.io == "workspace":
         raise CrtExportError(

@@ -14,6 +14,7 @@ from crtexport.ir.ops import EthosU, Foreign
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.pipeline import fuse_policy
 from crtexport.pipeline.cascades import choice
+from crtexport.pipeline.cascades.streams import streamed
 from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.options import ExportOptions
 from crtexport.plan.planner import RowPlans
@@ -50,8 +51,11 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
     smaller and is wanted; where the board's memory is too small otherwise; or where the input is
     given row by row. Raises CrtExportError where the options can't be met."""
     options = around.options
+    if options.stream:
+        return _streamed(graph, around)
     if options.feed:
-        ways = _ways(graph, around, fed=_fed(graph))
+        _check_feed(graph)
+        ways = _ways(graph, around, fed=True)
         found = choice.smallest(ways) if options.ram is None else (
             choice.fitting(ways, None, options.ram)
         )
@@ -74,6 +78,20 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
     if found is None or found is whole:
         return LaidOut(*whole)
     return LaidOut(*found, whole[1].total)
+
+
+def _streamed(graph: Graph, around: Surroundings) -> LaidOut:
+    """A graph whose first layers go on from one result to the next."""
+    if any(isinstance(node.op, EthosU | Foreign) for node in graph.nodes):
+        raise _refused(graph, "an accelerator or another module computes layers of it")
+    lowered = around.lower(streamed(graph))
+    planned, wanted = _planned(around, lowered), around.options.ram
+    if wanted is not None and planned.total > wanted:
+        raise CrtExportError(
+            f"the workspace takes {planned.total} bytes, but {wanted} were asked for",
+            location=graph.source, hint="allow more with --ram",
+        )
+    return LaidOut(lowered, planned)
 
 
 def as_a_whole(graph: Graph, around: Surroundings) -> LaidOut:
@@ -102,12 +120,12 @@ def _whole(graph: Graph, around: Surroundings) -> Made:
 
 
 def _ways(
-    graph: Graph, around: Surroundings, whole: Made | None = None, fed: int | None = None
+    graph: Graph, around: Surroundings, whole: Made | None = None, *, fed: bool = False
 ) -> Ways:
-    outside = () if around.options.io == "workspace" else (*graph.inputs, *graph.outputs)
-    known = {} if whole is None else {node.node: node for node in whole[0].nodes}
     return Ways(
-        graph, around.lower, lambda low, rows: _planned(around, low, rows), outside, fed, known
+        graph, around.lower, lambda low, rows: _planned(around, low, rows),
+        outside=around.options.io != "workspace", fed=fed,
+        known={} if whole is None else {node.node: node for node in whole[0].nodes},
     )
 
 
@@ -120,13 +138,12 @@ def _too_small(graph: Graph, ways: Ways, wanted: int, whole: Made | None = None)
     )
 
 
-def _fed(graph: Graph) -> int:
-    """The input whose rows are given one after the other."""
+def _check_feed(graph: Graph) -> None:
+    """Refuses networks whose input can't be given row by row."""
     if any(isinstance(node.op, EthosU | Foreign) for node in graph.nodes):
         raise _refused(graph, "an accelerator or another module computes layers of it")
     if len(graph.inputs) != 1:
         raise _refused(graph, f"it has {len(graph.inputs)} inputs")
-    return graph.inputs[0]
 
 
 def _refused(graph: Graph, problem: str) -> CrtExportError:

@@ -38,6 +38,8 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
       (all models of the package together), or "caller".
     - ``io``: inputs and outputs are in buffers of the "caller", or in the "workspace".
     - ``feed``: the input's rows are given one after the other (``_begin``, ``_feed``, ``_finish``).
+    - ``stream``: as ``feed``, and after the first result each further one needs the new rows only:
+      what layers computed of earlier rows stays in memory.
     - ``const_inputs``: inputs are read from flash and take no RAM.
     - ``pools``: memories of the board for the workspace, with their sizes, instead of its default.
     - ``large_data``: whether constants may be far from the code (x86-64). "auto": if they are
@@ -64,6 +66,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     workspace: Owner = "static"
     io: Io = "caller"
     feed: bool = False
+    stream: bool = False
     const_inputs: bool = False
     pools: Pools = ()
     large_data: LargeData = "auto"
@@ -100,6 +103,7 @@ class ExportChanges(TypedDict, total=False):
     workspace: Owner
     io: Io
     feed: bool
+    stream: bool
     const_inputs: bool
     pools: Pools
     large_data: LargeData

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
+from msgspec.structs import replace
+
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, EthosU, Foreign, Reshape, While
 from crtexport.ir.variables import accesses
 from crtexport.lowering.facts import Move
 from crtexport.lowering.rows.bands import Bands
 from crtexport.plan.check_rows import Frame, RowProof, RowsError, check_rows
-from crtexport.plan.memory import NOTHING, Contents, Piece, Range
+from crtexport.plan.memory import KEPT, NOTHING, Contents, Piece, Range
 from crtexport.plan.model import Inner, Placement, Plan, ScratchRange, Space, Step
 
 
@@ -54,6 +56,11 @@ def check(graph: Graph, plan: Plan, proof: KernelProof | None = None) -> None:
     output is complete at the end.
     """
     _Simulation(graph, plan, proof).run()
+
+
+def _goes_on(node: Node) -> bool:
+    """Returns whether a node computes with rows that it kept in the run before."""
+    return isinstance(node.op, Cascade) and node.op.hop > 0
 
 
 class _Simulation:
@@ -294,9 +301,10 @@ class _Simulation:
         for tensor in (*node.inputs, *node.outputs):
             if tensor is None or self.plan.placements[tensor] is None:
                 continue
-            if self.place(tensor).overlaps(at) and not isinstance(node.op, EthosU):
+            inside = isinstance(node.op, EthosU) or (_goes_on(node) and tensor in node.outputs)
+            if self.place(tensor).overlaps(at) and not inside:
                 self.fail(f"the scratch of {node} takes {at}, where {self.name(tensor)} lies")
-        self.memory.write(at, NOTHING)
+        self.memory.write(at, KEPT if _goes_on(node) else NOTHING)
 
     def _check_rows(self, step: Step) -> int:
         """Proves the plan of a cascade's rows; the bytes of scratch that these need."""
@@ -403,7 +411,26 @@ class _Simulation:
             f"{self.name(target)} {self.place(target)}"
         )
 
+    def _check_kept(self) -> None:
+        """Nothing overwrites the rows that a cascade needs for the next result."""
+        for step in self.plan.steps:
+            node = self.graph.nodes[step.node]
+            if not _goes_on(node) or step.scratch is None:
+                continue
+            start, end = step.scratch.offset, step.scratch.offset + step.scratch.nbytes
+            whole = Range(Space.WORKSPACE, step.scratch.pool, start, end)
+            (output,) = (self.place(tensor) for tensor in node.outputs)
+            parts = ((start, output.start), (output.end, end))
+            if any(
+                first < last and self.memory.stranger(
+                    replace(whole, start=first, end=last), KEPT, start
+                ) for first, last in parts
+            ):
+                self.fail(f"rows of {node} are overwritten that the next result needs")
+            self._read(f"the next result of {node}", node.outputs[0])
+
     def _check_results(self) -> None:
+        self._check_kept()
         for variable in self.graph.variables:
             self._read("the next run", variable)
         for index, tensor in enumerate(self.graph.outputs):

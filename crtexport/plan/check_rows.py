@@ -7,6 +7,7 @@ that it holds, and each step must read the rows that it needs and nothing else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol
 
@@ -16,7 +17,15 @@ from msgspec.structs import replace
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.lowering.rows.bands import Bands
-from crtexport.lowering.rows.schedule import Compute, Fetch, Fill, Move, RowPlace, RowStep
+from crtexport.lowering.rows.schedule import (
+    Compute,
+    Fetch,
+    Fill,
+    Move,
+    Ready,
+    RowPlace,
+    RowStep,
+)
 from crtexport.plan.memory import NOTHING, Contents, Range
 from crtexport.plan.model import RowPlan
 
@@ -82,7 +91,10 @@ class _Run:
         self.numbers = {work: number for number, work in enumerate(bands.works)}
         self.summed = 0
         self.fed = isinstance(node.op, ops.Cascade) and node.op.fed
+        self.hop = node.op.hop if isinstance(node.op, ops.Cascade) else 0
         self.fetched = -1
+        self.steps = 0
+        self.results: list[tuple[int, int, int]] = []  # first rows, steps, rows of the input
         for tensor in dict.fromkeys(node.inputs):
             if tensor is not None and tensor in frame.places:
                 rows = [_Held(tensor, row) for row in range(graph.type(tensor).shape[1])]
@@ -112,6 +124,13 @@ class _Run:
             wanted = replace(wanted, padding=replace(wanted.padding, top=0, bottom=0))
         if isinstance(wanted, ops.TransposeConv2D | ops.ResizeNearestNeighbor):
             wanted = replace(wanted, size=(work.rows, wanted.size[1]))
+        if isinstance(wanted, ops.Pad):
+            wanted = ops.Pad((wanted.paddings[0], (0, 0), *wanted.paddings[2:]))
+        if isinstance(wanted, ops.Slice):
+            size = (wanted.size[0], work.rows, *wanted.size[2:])
+            wanted = ops.Slice(
+                (wanted.begin[0], 0, *wanted.begin[2:]), size, wanted.stride, size
+            )
         sums = isinstance(wanted, ops.ChannelSums)
         if band.op != wanted or len(band.inputs) != len(part.inputs) + work.more or (
             work.more and not sums
@@ -135,6 +154,7 @@ class _Run:
 
     def step(self, step: RowStep) -> None:
         """Runs one step."""
+        self.steps += 1
         match step.work:
             case Compute(part, rows) if isinstance(self.node.parts[part].op, ops.ChannelSums):
                 self._sum(step, self.node.parts[part], rows)
@@ -157,6 +177,22 @@ class _Run:
                 self._write(step.write, [_Held(tensor, step.write.row)])
             case Move(tensor, rows):
                 self._move(step, tensor, rows)
+            case Ready(tensor):
+                self._ready(step, tensor)
+
+    def _ready(self, step: RowStep, tensor: int) -> None:
+        """A further result is made of rows where the output lies, some further on than the last."""
+        (place,), count = step.reads, self.graph.type(tensor).shape[1]
+        if place is None or (tensor,) != self.node.outputs or place.rows != count:
+            self.fail(f"a result isn't made of {self.name(tensor)}")
+        if len(self.results) > 1 and (
+            place.row - self.results[-1][0] != self.results[-1][0] - self.results[-2][0]
+        ):
+            self.fail("results are made of rows at different distances")
+        at = self._read(place, [_Held(tensor, place.row + number) for number in range(count)])
+        if self.frame.places.get(tensor) != at:
+            self.fail(f"{self.name(tensor)} doesn't lie where its reader looks for it")
+        self.results.append((place.row, self.steps, self.fetched + 1))
 
     def _compute(self, step: RowStep, part: Node, count: int) -> None:
         row = step.write.row
@@ -232,7 +268,7 @@ class _Run:
         if self.bands.graph.type(given).shape != (shape[0], size, *shape[2:]):
             self.fail(f"{part} reads windows of another shape")
         wanted = [
-            _Held(tensor, r, None if 0 <= r < shape[1] else padding)
+            _Held(tensor, r, None if 0 <= r < self._rows(tensor) else padding)
             for r in range(first, first + size)
         ]
         return self._read(place, wanted)
@@ -266,8 +302,12 @@ class _Run:
         type_ = self.graph.type(tensor)
         return type_.nbytes // type_.shape[1]
 
+    def _rows(self, tensor: int) -> float:
+        """The number of rows of a tensor; infinite where results go on."""
+        return math.inf if self.hop else self.graph.type(tensor).shape[1]
+
     def _inside(self, tensor: int, row: int) -> None:
-        if not 0 <= row < self.graph.type(tensor).shape[1]:
+        if not 0 <= row < self._rows(tensor):
             self.fail(f"{self.name(tensor)} has no row {row}")
 
     def _once(self, tensor: int, row: int) -> None:
@@ -334,11 +374,53 @@ class _Run:
                 replace(at, start=start, end=start + size), self._number(held)
             )
 
+    def _check_further(self) -> None:
+        """The steps for the two results before the last differ in the numbers of rows only, by as
+        much for all rows of a tensor. What they read is what was written before, in this or the
+        last turn, so that the same steps go on making results."""
+        if len(self.results) < 4:
+            self.fail("there are too few results to go on from")
+        (_, begin, first), (_, middle, second), (_, end, third) = self.results[-4:-1]
+        if self.graph.type(self.graph.required(self.node, 0)).shape[1] < self.results[0][2]:
+            self.fail("the first result takes more rows than there are")
+        if {second - first, third - second} != {self.hop}:
+            self.fail(f"a further result doesn't take {self.hop} rows")
+        steps = self.bands.schedule.steps
+        one, other = _relative(steps[begin:middle]), _relative(steps[middle:end])
+        if one[0] != other[0]:
+            self.fail("further results take other steps")
+        distances = {
+            (tensor, later - row)
+            for (tensor, row), (_, later) in zip(one[1], other[1], strict=True)
+        }
+        if len(distances) != len({tensor for tensor, _ in distances}):
+            self.fail("further results are made of rows at different distances")
+
     def check_results(self) -> None:
-        """Each output is there as a whole."""
+        """Each output is there as a whole; a further result takes the same steps as the last."""
+        if self.hop:
+            self._check_further()
+            return
         for tensor in self.node.outputs:
             rows = [_Held(tensor, row) for row in range(self.graph.type(tensor).shape[1])]
             self._read(RowPlace(tensor, 0, None, len(rows)), rows)
+
+
+def _relative(
+    steps: Sequence[RowStep],
+) -> tuple[list[object], list[tuple[int, int]]]:
+    """Steps but for the numbers of their rows, and these, by tensor."""
+    found: list[object] = []
+    rows: list[tuple[int, int]] = []
+    for step in steps:
+        places = [*step.reads, step.write]
+        rows += [(place.tensor, place.row) for place in places if place is not None]
+        found.append((step.work, [
+            None if place is None else (
+                place.tensor, None if isinstance(step.work, Fetch) else place.slot, place.rows
+            ) for place in places
+        ]))
+    return found, rows
 
 
 def _window(graph: Graph, part: Node, position: int, row: int) -> tuple[int, int, float]:
@@ -361,6 +443,10 @@ def _window(graph: Graph, part: Node, position: int, row: int) -> tuple[int, int
         case ops.ResizeNearestNeighbor():
             # With whole factors, wherever the centers of pixels lie.
             return row * source.shape[1] // part.op.size[0], 1, zero
+        case ops.Slice():
+            return part.op.begin[1] + row * part.op.stride[1], 1, zero
+        case ops.Pad():
+            return row - part.op.paddings[1][0], 1, zero
         case ops.Pool2D():
             lowest = (
                 -3.4028234663852886e38 if source.dtype.is_float else float(source.dtype.limits[0])

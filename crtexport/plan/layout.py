@@ -140,7 +140,8 @@ class Layout:
                 raise ValueError(f"tensor {tensor} can't lie in the scratch of node {number}")
             self.block_of[tensor] = whole
             self._pinned.setdefault(tensor, scratch)
-        self.lifetimes[scratch] = Lifetime(position, position)
+        kept = self.facts.get(number, NO_FACTS).kept
+        self.lifetimes[scratch] = Lifetime(position, len(self.order) if kept else position)
         self._contents[scratch] = (_Stretch(0, self.size(scratch), scratch, 0),)
 
     def scratch(self, number: int, places: Mapping[int, tuple[int, int]]) -> ScratchRange | None:

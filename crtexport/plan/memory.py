@@ -12,6 +12,8 @@ from crtexport.plan.model import Space
 
 NOTHING = -1
 """The value of bytes that hold no value."""
+KEPT = -2
+"""The value of bytes that are needed again in the next run."""
 
 
 class Range(Struct, frozen=True):

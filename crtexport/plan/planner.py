@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import EthosU, Reshape, While
+from crtexport.ir.ops import Cascade, EthosU, Reshape, While
 from crtexport.lowering.facts import Facts
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.plan.arena import Arena, extent, place
@@ -126,8 +126,14 @@ def _known(
         known[number] = Facts(scratch=scratch)
     for number, kept in rows.items():
         bands = lowered.nodes[number].rows
-        if bands is not None:
-            freedoms = whole_freedoms(graph, graph.nodes[number], bands.bands.schedule)
+        if bands is None:
+            continue
+        node = graph.nodes[number]
+        if isinstance(node.op, Cascade) and node.op.hop:
+            pins = {tensor: kept.rings[tensor] for tensor in node.outputs}
+            known[number] = Facts(scratch=kept.size, pins=pins, kept=True)
+        else:
+            freedoms = whole_freedoms(graph, node, bands.bands.schedule)
             known[number] = Facts(freedoms, scratch=kept.size)
     for number, node in enumerate(graph.nodes):
         if isinstance(node.op, EthosU):

@@ -56,13 +56,13 @@ class LayerCost(Struct, frozen=True):
 class Bench(Struct, frozen=True):
     """One network on one board.
 
-    ``first`` and ``second`` are instructions of the first and second inference; ``exact`` tells
-    counts from a timer's estimates. ``flash`` and ``ram`` are bytes of the whole program by
-    section, the test input in ``flash`` as TEST_INPUTS. ``workspace``, ``state`` and ``stack`` are
-    bytes. ``peers``: published measurements of other tools for this file on this board.
-    ``accelerators`` are those that took layers, if they could. ``cycles`` and ``misses`` of the
-    second inference are None where there is no model of the processor, or of its flash, which is
-    ``reading``.
+    ``first`` and ``second`` are instructions of the first and second inference, ``further`` those
+    of a further result of a window that moves on, if there is one; ``exact`` tells counts from a
+    timer's estimates. ``flash`` and ``ram`` are bytes of the whole program by section, the test
+    input in ``flash`` as TEST_INPUTS. ``workspace``, ``state`` and ``stack`` are bytes. ``peers``:
+    published measurements of other tools for this file on this board. ``accelerators`` are those
+    that took layers, if they could. ``cycles`` and ``misses`` of the second inference are None
+    where there is no model of the processor, or of its flash, which is ``reading``.
     """
 
     model: str
@@ -84,6 +84,7 @@ class Bench(Struct, frozen=True):
     cycles: Cycles | None = None
     misses: Misses | None = None
     reading: Flash | None = None
+    further: int | None = None
 
     def __repr__(self) -> str:
         return line(
@@ -152,6 +153,7 @@ def bench(setting: Setting) -> Bench:
         ),
         cycles=result.spent.cycles if result.spent else None,
         misses=result.spent.misses if result.spent else None, reading=board.flash_timing,
+        further=result.instructions_further,
     )
 
 

@@ -78,7 +78,7 @@ class _Comparison:
         self, graph: Graph, board: Board, options: ExportOptions, progress: Callable[[str], None]
     ) -> None:
         self._graph, self._board, self._say = graph, board, progress
-        self._options = replace(options, optimize="balanced", ram=None, feed=False)
+        self._options = replace(options, optimize="balanced", ram=None, feed=False, stream=False)
         self._costs = Costs(board.target)
 
     def plans(self) -> Plans:

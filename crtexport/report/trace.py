@@ -8,6 +8,8 @@ that all fit, stays unmatched.
 from __future__ import annotations
 
 import functools
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -153,7 +155,11 @@ def static_runs(statements: Sequence[Statement], times: int = 1) -> Iterator[int
             case Repeat(times=again, body=body):
                 yield from static_runs(body, times * again)
             case Feed():
-                yield from static_runs(statement.statements, times)
+                made = Counter(
+                    number for number, _ in itertools.islice(statement.order(), statement.rows)
+                )
+                for number, segment in enumerate(statement.segments):
+                    yield from static_runs(segment, times * made[number])
             case _:
                 statement_calls: Sequence[Statement] = (statement,)
                 yield from (None for _ in every_call(statement_calls))
@@ -282,7 +288,13 @@ class _Walks:
                     for _ in range(times):
                         at, number = self._through(body, at, first_call)
                 case Feed():
-                    at, number = self._through(statement.statements, at, number)
+                    begins = [number]
+                    for segment in statement.segments:
+                        begins.append(begins[-1] + len([*every_call(segment)]))
+                    for position, _ in itertools.islice(statement.order(), statement.rows):
+                        segment = statement.segments[position]
+                        at, _ = self._through(segment, at, begins[position])
+                    number = begins[-1]
         return at, number
 
     def _rest(self, states: _States) -> _States:

@@ -80,7 +80,9 @@ def _simulation(package: Package, library: LoadedCode) -> Simulation:
         io_in_workspace=section.io == "workspace",
         devices=len(section.devices),
         image_buffer=section.caller_buffer,
-        feed=None if section.feed is None else (section.feed.rows, section.feed.row_bytes),
+        feed=None if section.feed is None else (
+            section.feed.rows, section.feed.row_bytes, section.feed.hop
+        ),
     )
 
 

@@ -16,6 +16,8 @@ from crtexport.support.errors import CrtExportError, RunFailedError
 Array = npt.NDArray[np.generic]
 _GUARD = 64
 _PATTERN = 0xA5
+_RESULTS_BEFORE = 3
+"""Of a network that goes on from one result to the next, those before the one that is returned."""
 _CONTEXT = 64  # bytes of a device context: more than a simulated device needs
 
 
@@ -45,8 +47,8 @@ class Simulation(Struct, frozen=True, eq=False):
     has a workspace of its own, and all runs share the state, which the model keeps from run to run.
     Where the model owns it, all simulations of one library share it. ``devices`` is the number of
     contexts that the model takes; they are zeroed memory. ``image_buffer``: bytes and alignment of
-    the caller's buffer for device programs. ``feed``: the rows of the input, and bytes of a row,
-    where they are given one after the other.
+    the caller's buffer for device programs. ``feed``: the rows of the input, bytes of a row, and
+    further rows for a further result (0: there is none), where they are given one after the other.
     """
 
     module: str
@@ -61,7 +63,7 @@ class Simulation(Struct, frozen=True, eq=False):
     devices: int = 0
     spilled: tuple[tuple[str, int], ...] = ()
     image_buffer: tuple[int, int] = (0, 1)
-    feed: tuple[int, int] | None = None
+    feed: tuple[int, int, int] | None = None
     _state: list[_GuardedMemory] = field(default_factory=list)
     _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
 
@@ -103,34 +105,42 @@ class Simulation(Struct, frozen=True, eq=False):
         code = self._function(name, len(structs))(*map(ctypes.byref, structs))
         return self._results(memories, name, code)
 
-    def _run_by_rows(self, inputs: Sequence[Array], rows: int, row_bytes: int) -> list[Array]:
+    def _run_by_rows(
+        self, inputs: Sequence[Array], rows: int, row_bytes: int, hop: int
+    ) -> list[Array]:
         """Calls ``tvmgen_<m>_begin``, ``_feed`` and ``_finish``: rows are given one, two, three at
-        a time, and so on, and are gone when the call ends."""
+        a time, and so on, and are gone when the call ends. Where a network goes on from one result
+        to the next, other rows come first: the result is the last of several."""
         self._check_inputs(inputs)
         pools = self._pools()
         more = (ctypes.byref(_pointers([m.address for m in pools])),) if pools else ()
         self._checked(f"tvmgen_{self.module}_begin", pools, *more)
-        (given,) = inputs
-        left, given_bytes, count = rows, given.tobytes(), 0
-        while left:
-            count = min(count % 3 + 1, left)
+        (array,) = inputs
+        window = np.frombuffer(array.tobytes(), np.uint8).reshape(rows, row_bytes)
+        before = hop * _RESULTS_BEFORE
+        given = np.concatenate([np.resize(window, (before, row_bytes)), window])
+        done, count, found = 0, 0, []
+        while done < len(given):
+            count = min(count % 3 + 1, len(given) - done)
             memory = _GuardedMemory("rows", count * row_bytes)
-            start = (rows - left) * row_bytes
-            memory.bytes[:] = np.frombuffer(given_bytes, np.uint8)[start:][: memory.bytes.size]
+            memory.bytes[:] = given[done : done + count].reshape(-1)
             name = f"tvmgen_{self.module}_feed"
-            found = self._checked(
+            wanted = self._checked(
                 name, [memory, *pools], ctypes.c_void_p(memory.address), count, *more,
             )
-            left -= count
-            if found != left:
+            done += count
+            expected = rows - done if done <= rows else (rows - done) % hop
+            if wanted != expected:
                 raise RunFailedError(
-                    f"the model wants {found} more rows, not {left}", location=name
+                    f"the model wants {wanted} more rows, not {expected}", location=name
                 )
             memory.bytes[:] = _PATTERN
-        outputs = [_GuardedMemory(t.name, t.type.nbytes) for t in self.outputs]
-        struct = ctypes.byref(_pointers([m.address for m in outputs]))
-        self._checked(f"tvmgen_{self.module}_finish", [*outputs, *pools], struct, *more)
-        return self._arrays(outputs)
+            if not wanted:
+                outputs = [_GuardedMemory(t.name, t.type.nbytes) for t in self.outputs]
+                struct = ctypes.byref(_pointers([m.address for m in outputs]))
+                self._checked(f"tvmgen_{self.module}_finish", [*outputs, *pools], struct, *more)
+                found = self._arrays(outputs)
+        return found
 
     def _checked(
         self, name: str, memories: Sequence[_GuardedMemory], *arguments: object

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,10 @@ from crtexport.ir.ops import Cascade, Conv2D, FullyConnected, MaxPool2D, Padding
 from crtexport.ir.types import DType, Quantization
 from crtexport.pipeline.driver import prepare
 from crtexport.plan.model import Space
-from crtexport.simulation.library import LoadedCode
 from crtexport.simulation.simulation import _pointers
 from crtexport.support.errors import CrtExportError
-from tests.fuzz.artifacts import Interpreted, compiled_c, compiled_llvm
+from tests.backends.fed import Fed, by_c, by_llvm
+from tests.fuzz.artifacts import Interpreted
 from tests.packed_functions import simulation_of
 from tests.plan.execute import execute
 from tests.plan.graphs import GraphBuilder
@@ -60,54 +59,14 @@ def _artifact(*, caller: bool) -> Artifact:
     ).artifact
 
 
-def _c(artifact: Artifact, folder: Path) -> LoadedCode:
-    return compiled_c([artifact], folder)
-
-
-def _llvm(artifact: Artifact, _folder: Path) -> LoadedCode:
-    return compiled_llvm([artifact], HOST, "balanced")
-
-
 @pytest.fixture(
-    scope="module", params=[(b, c) for b in (_c, _llvm) for c in (False, True)],
+    scope="module", params=[(b, c) for b in (by_c, by_llvm) for c in (False, True)],
     ids=["c", "c-caller", "llvm", "llvm-caller"],
 )
 def fed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Fed:
     build, caller = request.param
     artifact = _artifact(caller=caller)
     return Fed(artifact, build(artifact, tmp_path_factory.mktemp("fed")))
-
-
-class Fed:
-    """The functions of an exported network, with memory for them."""
-
-    def __init__(self, artifact: Artifact, library: LoadedCode) -> None:
-        self.artifact, self.library = artifact, library
-        self.output = np.zeros(artifact.outputs[0].type.shape, np.int8)
-        self._workspace = np.full(artifact.workspace_size + 16, 0xA5, np.uint8)
-        start = -self._workspace.ctypes.data % 16
-        self._pools = _pointers([self._workspace.ctypes.data + start])
-
-    def call(self, name: str, *arguments: Any) -> int:
-        kinds: list[Any] = [
-            ctypes.c_uint32 if isinstance(a, int) else ctypes.c_void_p for a in arguments
-        ]
-        given = list(arguments)
-        if self.artifact.workspace_caller:
-            kinds.append(ctypes.c_void_p)
-            given.append(ctypes.byref(self._pools))
-        address = self.library.address(f"tvmgen_fed_{name}")
-        assert address is not None
-        return int(ctypes.CFUNCTYPE(ctypes.c_int32, *kinds)(address)(*given))
-
-    def feed(self, rows: Array) -> int:
-        given = rows.copy()
-        code = self.call("feed", ctypes.c_void_p(given.ctypes.data), len(given))
-        given[:] = 99
-        return code
-
-    def finish(self) -> int:
-        return self.call("finish", ctypes.byref(_pointers([self.output.ctypes.data])))
 
 
 def _image(seed: int) -> tuple[Array, Array]:
@@ -177,7 +136,7 @@ def test_the_interpreter_computes_the_same() -> None:
 def test_rows_that_are_computed_alike_are_there_once() -> None:
     feed = _artifact(caller=False).feed
     assert feed is not None
-    assert len(feed.before) + len(feed.steady) * feed.times + len(feed.after) == ROWS
+    assert sum(turn.rows for turn in feed.turns) == ROWS == len([*feed.order()])
     assert len(feed.segments) < ROWS
 
 

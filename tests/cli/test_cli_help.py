@@ -29,6 +29,7 @@ SHARED = {
     "--weights": {"bench", "export", "inspect", "plan", "report", "verify"},
     "--rounding": {"bench", "export", "inspect", "plan", "report", "verify"},
     "--ram": {"bench", "export", "report"}, "--feed": {"bench", "export", "report"},
+    "--stream": {"bench", "export", "report"},
     "--tuning": {"bench", "export", "inspect", "report", "verify"},
     "--timeout": {"bench", "export", "report", "run", "verify"},
     "--input": {"bench", "build", "export", "report", "run", "simulate"},

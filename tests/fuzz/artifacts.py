@@ -122,20 +122,23 @@ class Interpreted:
                         self._all(body)
                         self._runs.pop()
                 case Feed():
-                    for row in range(statement.rows):
-                        self._fed(statement, row)
+                    self._by_rows(statement)
 
-    def _fed(self, feed: Feed[FunctionCall], row: int) -> None:
+    def _by_rows(self, feed: Feed[FunctionCall]) -> None:
+        """All rows of the input; before them some for earlier results, where there are several."""
+        before = 3 * feed.hop
+        rows = (*(number % feed.rows for number in range(before)), *range(feed.rows))
+        rest = tuple(s for s in self._artifact.calls if not isinstance(s, Feed))
+        for done, (row, (number, run)) in enumerate(zip(rows, feed.order(), strict=False)):
+            self._fed(feed, row, number, run)
+            if feed.rows <= done + 1 < len(rows) and (done + 1 - feed.rows) % feed.hop == 0:
+                self._all(rest)
+
+    def _fed(self, feed: Feed[FunctionCall], row: int, number: int, run: int | None) -> None:
         """What runs with a row of the input."""
-        first, period = len(feed.before), len(feed.steady)
-        steady = first <= row < first + period * feed.times
-        turn, place = divmod(row - first, period) if steady else (0, 0)
-        number = first + place if steady else (
-            row if row < first else row - period * max(feed.times - 1, 0)
-        )
         given = self._inputs[feed.index]
         self._inputs[feed.index] = given[row * feed.row_bytes : (row + 1) * feed.row_bytes]
-        self._runs = [turn] if steady else []
+        self._runs = [] if run is None else [run]
         self._all(feed.segments[number])
         self._inputs[feed.index], self._runs = given, []
 

@@ -40,19 +40,21 @@ def feed_sections(
     ])
     call = _call(artifact, abi.row_symbol(artifact), feed.segments, ROW, "counters[0]")
     declared = [counted, "    const uint8_t *row = (const uint8_t *)rows;"]
+    wrong = "counters[0] + counters[1] == 0u" if feed.hop else "count > counters[1]"
     yield function(more, *_memory(artifact, declared, ["rows == NULL"]), [
-        counters, *unless(["count > counters[1]"], f"{macros}_ERROR_ROWS"),
+        counters, *unless([wrong], f"{macros}_ERROR_ROWS"),
         "    for (uint32_t i = 0u; i < count; ++i) {", f"        {call}",
         f"        row += {macros}_FEED_ROW_SIZE;", "        counters[0] += 1u;",
         *(_wrapped(feed) if feed.hop else ()), "    }",
-        "    counters[1] -= count;", "    return (int32_t)counters[1];",
+        *(_left(feed.hop) if feed.hop else ["    counters[1] -= count;"]),
+        "    return (int32_t)counters[1];",
     ])
     null = [f"outputs->{t.field} == NULL" for t in artifact.outputs]
     call = _call(artifact, abi.rest_symbol(artifact), (_rest_of(artifact),), "outputs")
     yield function(finish, *_memory(artifact, [counted], ["outputs == NULL", *null]), [
         counters,
         *unless(["counters[0] == 0u", "counters[1] != 0u"], f"{macros}_ERROR_ROWS"),
-        f"    {call}", f"    counters[1] = {feed.hop}u;" if feed.hop else "    counters[0] = 0u;",
+        f"    {call}", *([] if feed.hop else ["    counters[0] = 0u;"]),
         f"    return {macros}_OK;",
     ])
 
@@ -70,10 +72,22 @@ def whole(artifact: Artifact, feed: Feed[FunctionCall]) -> list[str]:
 
 def _wrapped(feed: Feed[FunctionCall]) -> list[str]:
     """Further rows are computed like those before them."""
-    first = len(feed.before)
+    first, like = feed.again
     return [
-        f"        if (counters[0] == {first + len(feed.steady)}u) {{",
-        f"            counters[0] = {first}u;", "        }",
+        f"        if (counters[0] == {like}u) {{", f"            counters[0] = {first}u;",
+        "        }",
+    ]
+
+
+def _left(hop: int) -> list[str]:
+    """The rows that are wanted until the next result, after ``count`` more."""
+    after = ["        counters[1] = 0u;"] if hop == 1 else [
+        f"        count = (count - counters[1]) % {hop}u;",
+        f"        counters[1] = count == 0u ? 0u : {hop}u - count;",
+    ]
+    return [
+        "    if (count <= counters[1]) {", "        counters[1] -= count;", "    } else {",
+        *after, "    }",
     ]
 
 
@@ -138,11 +152,10 @@ def _prototype(
 def _row(artifact: Artifact, feed: Feed[FunctionCall], table: str | None) -> str:
     """The function of a row: a case for each of the rows that differ."""
     caller = Caller(artifact, workspace_name(artifact), state_name(artifact), table, of_row=True)
-    first, end = len(feed.before), len(feed.before) + len(feed.steady)
     cases: list[str] = []
     for number, segment in enumerate(feed.segments):
         if segment:
-            counter = "run" if first <= number < end and not feed.hop else None
+            counter = "run" if number in feed.counted else None
             cases += [
                 f"    case {number}u:", *caller.statements(segment, _INDENT * 2, counter),
                 "        break;",
@@ -157,33 +170,48 @@ def _row(artifact: Artifact, feed: Feed[FunctionCall], table: str | None) -> str
 
 
 def _comment(feed: Feed[FunctionCall]) -> str:
-    text = "Computes what a row of the input makes possible"
-    first, period = len(feed.before), len(feed.steady)
-    if not period:
-        return f"/* {text}. */"
-    turn = "each row is computed like the one before" if period == 1 else (
-        f"{period} rows are computed like the {period} before"
-    )
-    last = "" if feed.hop else f" to {first + period * feed.times - 1}"
-    return f"/*\n * {text}.\n * From row {first} on{last}, {turn}.\n */"
+    lines = ["Computes what a row of the input makes possible."]
+    for turn, row, _ in feed.places():
+        if turn.times == 1:
+            continue
+        period = len(turn.segments)
+        alike = "each row is computed like the one before" if period == 1 else (
+            f"{period} rows are computed like the {period} before"
+        )
+        last = f" to {row + turn.rows - 1}" if turn.times else ""
+        lines.append(f"From row {row} on{last}, {alike}.")
+    if len(lines) == 1:
+        return f"/* {lines[0]} */"
+    return "\n".join(["/*", *(f" * {line}" for line in lines), " */"])
 
 
 def _position(feed: Feed[FunctionCall]) -> list[str]:
     """The case of a row, and which turn of the rows it is that are computed alike."""
-    first, period = len(feed.before), len(feed.steady)
-    if feed.hop or not period:
-        return ["    const uint32_t segment = number;", "", "    (void)row;"]
-    again, last = period * (feed.times - 1), first + period * feed.times
-    turn = "(number - {0}u)" if first else "number"
-    turn = turn.format(first)
-    place = f"{turn} % {period}u" if period > 1 else "0u"
-    return [
-        "    uint32_t segment = number;", "    uint32_t run = 0u;", "",
-        "    (void)row;", f"    if (number >= {last}u) {{", f"        segment = number - {again}u;",
-        f"    }} else if (number >= {first}u) {{" if first else "    } else {",
-        f"        segment = {first}u + ({place});",
-        f"        run = {turn} / {period}u;", "    }", "    (void)run;",
+    lines = [
+        "    uint32_t segment = number;", "    uint32_t run = 0u;", "", "    (void)row;",
     ]
+    begins = "if"
+    for turn, row, position in reversed(list(feed.places())[1:]):
+        lines.append(f"    {begins} (number >= {row}u) {{")
+        period = len(turn.segments)
+        if turn.times > 1:
+            place = f" + ((number - {row}u) % {period}u)" if period > 1 else ""
+            lines += [
+                f"        segment = {position}u{place};",
+                f"        run = (number - {row}u) / {period}u;",
+            ]
+        else:
+            lines.append(f"        segment = number - {row - position}u;")
+        begins = "} else if"
+    first = feed.turns[0]
+    if first.times > 1:
+        period = len(first.segments)
+        inside = [f"segment = number % {period}u;", f"run = number / {period}u;"]
+        lines += (
+            ["    } else {", *(f"        {line}" for line in inside)] if begins != "if"
+            else [f"    {line}" for line in inside]
+        )
+    return [*lines, *(["    }"] if begins != "if" else []), "    (void)run;"]
 
 
 def _rest(artifact: Artifact, table: str | None) -> str:

@@ -329,8 +329,9 @@ def _rows(artifact: Artifact, feed: Feed[FunctionCall]) -> Lines:
 def _feed(artifact: Artifact, feed: Feed[FunctionCall]) -> Lines:
     begin, more, finish = feed_prototypes(artifact)
     null, wrong = _macro(artifact, "ERROR_NULL"), _macro(artifact, "ERROR_ROWS")
+    same = "the same for all rows" if feed.hop else "the same until there is a result"
     pools = (
-        ("\\param workspace_pools Memory of the caller's, the same until there is a result",)
+        (f"\\param workspace_pools Memory of the caller's, {same}",)
         if abi.caller_pools(artifact) else ()
     )
     yield ""
@@ -343,26 +344,50 @@ def _feed(artifact: Artifact, feed: Feed[FunctionCall]) -> Lines:
     yield from _documentation(
         "\\brief Computes what further rows of the input make possible",
         "",
-        "As many as there are, in their order; nobody reads them afterwards. Until the result is",
-        "there the workspace holds what was computed: nothing else may write to it.",
+        "As many as there are, in their order; nobody reads them afterwards.",
+        *_kept(feed),
         "",
         f"\\param rows The next rows, {_macro(artifact, 'FEED_ROW_SIZE')} bytes each, aligned",
         "like their elements",
         "\\param count How many they are", *pools,
         "\\return The number of rows that are still wanted: 0 when all are there; or",
-        f"{null}; or {wrong}: these are more than are wanted",
+        f"{null}; or {wrong}: " + (
+            "nothing has begun" if feed.hop else "these are more than are wanted"
+        ),
     )
     yield f"{more};"
     yield ""
     yield from _documentation(
         "\\brief Computes the result, once all rows are there",
-        *(("", f"After that, {_macro(artifact, 'FEED_HOP')} further rows are wanted for the next.")
-          if feed.hop else ()),
+        *_next(artifact, feed),
         "",
         "\\param outputs Output tensors", *pools,
         f"\\return {_macro(artifact, 'OK')}, {null}, or {wrong}: rows are missing",
     )
     yield f"{finish};"
+
+
+def _kept(feed: Feed[FunctionCall]) -> tuple[str, ...]:
+    if feed.hop:
+        return (
+            "The workspace holds what was computed, from one result to the next: nothing else may",
+            "write to it.",
+        )
+    return (
+        "Until the result is there the workspace holds what was computed: nothing else may write",
+        "to it.",
+    )
+
+
+def _next(artifact: Artifact, feed: Feed[FunctionCall]) -> tuple[str, ...]:
+    """The lines about results after the first."""
+    if not feed.hop:
+        return ()
+    return (
+        "", f"{_macro(artifact, 'FEED_HOP')} further rows make the next one, as if the window of",
+        "all rows had moved on: what was computed of the others is used again. No result has to be",
+        "asked for: rows can also be given past it.",
+    )
 
 
 def reentrancy(artifact: Artifact) -> str:

@@ -48,34 +48,32 @@ class _Printer:
         """The function that runs with a row of the input."""
         feed = self._feed
         printer = StatementPrinter(self._artifact, self._module, self._callings, feed.index)
-        first, period = len(feed.before), len(feed.steady)
-        begin: list[str] = []
-        selected, counted = "%number", range(0)
-        if period and not feed.hop:
-            begin, selected, counted = self._turns(), "%segment", range(first, first + period)
-        printer.begin(begin)
-        printer.cases(selected, feed.segments, counted, "%run")
+        printer.begin(self._turns())
+        printer.cases("%segment", feed.segments, feed.counted, "%run")
         return internal_function(self._row, [*self._pools, "%row"], printer, ["%number"])
 
     def _turns(self) -> list[str]:
         """The case of a row, and which turn of the rows it is that are computed alike."""
-        feed = self._feed
-        first, period = len(feed.before), len(feed.steady)
-        last, again = first + period * feed.times, period * (feed.times - 1)
-        word = (
-            "  %run = add i32 %turn, 0" if self._index == "i32"
-            else f"  %run = zext i32 %turn to {self._index}"
-        )
+        lines: list[str] = []
+        segment, run = "%number", "0"
+        for number, (turn, row, position) in enumerate(self._feed.places()):
+            period, name = len(turn.segments), f"%turn{number}"
+            lines += [
+                f"  {name}.there = icmp uge i32 %number, {row}",
+                f"  {name}.left = sub i32 %number, {row}",
+                f"  {name}.place = urem i32 {name}.left, {period}" if turn.times > 1
+                else f"  {name}.place = add i32 {name}.left, 0",
+                f"  {name}.inside = add i32 {name}.place, {position}",
+                f"  {name}.count = udiv i32 {name}.left, {period}" if turn.times > 1
+                else f"  {name}.count = add i32 0, 0",
+                f"  {name}.segment = select i1 {name}.there, i32 {name}.inside, i32 {segment}",
+                f"  {name}.run = select i1 {name}.there, i32 {name}.count, i32 {run}",
+            ]
+            segment, run = f"{name}.segment", f"{name}.run"
         return [
-            f"  %before = icmp ult i32 %number, {first}",
-            f"  %after = icmp uge i32 %number, {last}",
-            f"  %there = sub i32 %number, {first}",
-            f"  %place = urem i32 %there, {period}",
-            f"  %inside = add i32 %place, {first}",
-            f"  %further = sub i32 %number, {again}",
-            "  %middle = select i1 %after, i32 %further, i32 %inside",
-            "  %segment = select i1 %before, i32 %number, i32 %middle",
-            f"  %turn = udiv i32 %there, {period}", word,
+            *lines, f"  %segment = add i32 {segment}, 0",
+            f"  %run = add i32 {run}, 0" if self._index == "i32"
+            else f"  %run = zext i32 {run} to {self._index}",
         ]
 
     def rest(self) -> str:
@@ -95,7 +93,7 @@ class _Printer:
             self._call(self._rest, [*self._outputs, *self._pools]),
             *self._counters(self._pools),
             f"  store i32 {'%row.next' if self._feed.hop else 0}, ptr %counter0",
-            f"  store i32 {self._feed.hop}, ptr %counter1", "  ret void", "}", "",
+            "  store i32 0, ptr %counter1", "  ret void", "}", "",
         ])
 
     def _loop(
@@ -107,7 +105,7 @@ class _Printer:
         feed = self._feed
         wrapped = ["  %row.next = add i32 %row.number, 1"]
         if feed.hop:
-            first, end = len(feed.before), len(feed.before) + len(feed.steady)
+            first, end = feed.again
             wrapped = [
                 "  %row.further = add i32 %row.number, 1",
                 f"  %row.ends = icmp eq i32 %row.further, {end}",
@@ -150,14 +148,32 @@ class _Printer:
         checks.lines += [
             "  %number = load i32, ptr %counter0", "  %wanted = load i32, ptr %counter1",
         ]
-        checks.fail_if("icmp ugt i32 %count, %wanted", abi.ERROR_ROWS)
+        if self._feed.hop:
+            checks.lines.append("  %begun = or i32 %number, %wanted")
+            checks.fail_if("icmp eq i32 %begun, 0", abi.ERROR_ROWS)
+        else:
+            checks.fail_if("icmp ugt i32 %count, %wanted", abi.ERROR_ROWS)
         return self._function(1, ["ptr noundef %rows", "i32 noundef %count"], checks, [
             "  %none = icmp eq i32 %count, 0", "  br i1 %none, label %nothing, label %some",
             "nothing:", "  ret i32 %wanted", "some:",
             *self._loop("some", "%rows", "%number", "%count", pools),
-            "  %left = sub i32 %wanted, %count", "  store i32 %row.next, ptr %counter0",
+            *self._left(), "  store i32 %row.next, ptr %counter0",
             "  store i32 %left, ptr %counter1", "  ret i32 %left",
         ])
+
+    def _left(self) -> list[str]:
+        """``%left``: the rows that are wanted until the next result."""
+        if not self._feed.hop:
+            return ["  %left = sub i32 %wanted, %count"]
+        hop = self._feed.hop
+        return [
+            "  %missing = sub i32 %wanted, %count", "  %beyond = sub i32 %count, %wanted",
+            f"  %since = urem i32 %beyond, {hop}", f"  %until = sub i32 {hop}, %since",
+            "  %there = icmp eq i32 %since, 0",
+            "  %next = select i1 %there, i32 0, i32 %until",
+            "  %within = icmp ule i32 %count, %wanted",
+            "  %left = select i1 %within, i32 %missing, i32 %next",
+        ]
 
     def finish(self) -> str:
         """``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
@@ -176,13 +192,10 @@ class _Printer:
         ]
         checks.fail_if("icmp eq i32 %number, 0", abi.ERROR_ROWS)
         checks.fail_if("icmp ne i32 %wanted, 0", abi.ERROR_ROWS)
-        after = (
-            f"  store i32 {self._feed.hop}, ptr %counter1" if self._feed.hop
-            else "  store i32 0, ptr %counter0"
-        )
+        after = [] if self._feed.hop else ["  store i32 0, ptr %counter0"]
         given = ["ptr noundef readonly captures(none) %outputs"]
         return self._function(2, given, checks, [
-            self._call(self._rest, [*outputs, *pools]), after, f"  ret i32 {abi.OK}",
+            self._call(self._rest, [*outputs, *pools]), *after, f"  ret i32 {abi.OK}",
         ])
 
     def _function(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from crtexport.artifact import abi
@@ -79,7 +79,8 @@ class StatementPrinter:
             self._statement(statement)
 
     def cases(
-        self, selected: str, cases: Sequence[Sequence[Statement]], counted: range, counter: str
+        self, selected: str, cases: Sequence[Sequence[Statement]], counted: Collection[int],
+        counter: str,
     ) -> None:
         """Prints the choice of the statements whose number is ``selected``. Those of numbers in
         ``counted`` are the body of a loop, the runs of which ``counter`` has counted."""

@@ -179,13 +179,14 @@ def _run_in(
 
 
 def _result(
-    model: FirmwareParts, rows: Sequence[tuple[bytes, ...]], counted: tuple[int, int] | None,
+    model: FirmwareParts, rows: Sequence[tuple[bytes, ...]], counted: tuple[int, ...],
     built: BuildResult,
 ) -> RunResult:
     return RunResult(
         outputs=tuple(decode_outputs(model.outputs, row) for row in rows),
         instructions_first=counted[0] if counted else None,
         instructions_second=counted[1] if counted else None,
+        instructions_further=counted[2] if counted[2:] else None,
         exact=False, flash=built.sections.flash, ram=built.sections.ram, stack=None,
         symbols=built.sections.symbols,
     )
@@ -263,11 +264,11 @@ def _samples_per_boot(build: Path, built: BuildResult, sample_size: int) -> int:
     return 1 + max(free // 2, 0) // sample_size
 
 
-def _instructions(frame: Frame, clock: int) -> tuple[int, int] | None:
-    """Returns the instructions of the first two inferences, by a clock of ``clock`` cycles per
-    second."""
-    nothing, first, second = frame.ticks
-    if not clock or not first:
-        return None
+def _instructions(frame: Frame, clock: int) -> tuple[int, ...]:
+    """Returns the instructions of the first two inferences, and of a further result if there is
+    one, by a clock of ``clock`` cycles per second; nothing without a clock."""
+    nothing, *counted = frame.ticks
+    if not clock or not counted[0]:
+        return ()
     scale = _NANOSECONDS / clock
-    return round((first - nothing) * scale), round((second - nothing) * scale)
+    return tuple(round((ticks - nothing) * scale) for ticks in counted)

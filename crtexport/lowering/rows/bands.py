@@ -23,8 +23,10 @@ from crtexport.ir.ops import (
     DepthwiseConv2D,
     MaxPool2D,
     Op,
+    Pad,
     Reshape,
     ResizeNearestNeighbor,
+    Slice,
     TransposeConv2D,
 )
 from crtexport.ir.types import ConstantRef, DType, TensorType
@@ -33,6 +35,7 @@ from crtexport.lowering.rows.schedule import (
     Fetch,
     Fill,
     Move,
+    Ready,
     RowSchedule,
     Work,
     row_schedule,
@@ -51,19 +54,21 @@ class Bands(Struct, frozen=True):
 
 
 def cascade(
-    parts: Sequence[Node], outputs: Sequence[int], heights: Sequence[int] = (), *, fed: bool = False
+    parts: Sequence[Node], outputs: Sequence[int], heights: Sequence[int] = (), *,
+    fed: bool = False, hop: int = 0,
 ) -> Node:
     """Returns the node that computes ``parts`` row by row, so many rows at once (one by default);
     ``outputs`` are what others read of their results. ``fed``: rows of the input are given one
-    after the other."""
+    after the other, ``hop`` further ones for each further result."""
     made = {tensor for part in parts for tensor in part.outputs}
     inputs = dict.fromkeys(
         tensor for part in parts for tensor in part.inputs
         if tensor is not None and tensor not in made
     )
     last = parts[-1]
+    op = Cascade(tuple(heights) or (1,) * len(parts), fed, hop)
     return Node(
-        Cascade(tuple(heights) or (1,) * len(parts), fed), tuple(inputs), tuple(outputs), last.name,
+        op, tuple(inputs), tuple(outputs), last.name,
         f"rows of {parts[0]} to {last}", parts=tuple(parts),
     )
 
@@ -75,7 +80,9 @@ def bands(graph: Graph, node: Node) -> Bands | None:
     schedule = row_schedule(graph, node, node.op.heights)
     if schedule is None:
         return None
-    runs = Counter(step.work for step in schedule.steps)
+    runs = Counter(
+        step.work for step in schedule.steps if not isinstance(step.work, Ready)
+    )
     maker = _Maker(graph)
     for work in runs:
         match work:
@@ -203,4 +210,16 @@ def _of_rows(op: Op, rows: int) -> Op:
         return replace(op, size=(rows, op.size[1]))
     if isinstance(op, Conv2D | DepthwiseConv2D | MaxPool2D | AveragePool2D):
         return replace(op, padding=replace(op.padding, top=0, bottom=0))
+    if isinstance(op, Pad):
+        batch, _, *others = op.paddings
+        return Pad((batch, (0, 0), *others))
+    if isinstance(op, Slice):
+        begin, size = (with_rows(values, n) for values, n in ((op.begin, 0), (op.size, rows)))
+        return Slice(begin, size, op.stride, size)
     return op
+
+
+def with_rows(values: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """Returns values of the axes of an image (NHWC) with another one for rows."""
+    batch, _, *others = values
+    return (batch, rows, *others)

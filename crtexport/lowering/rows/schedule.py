@@ -56,7 +56,13 @@ class Move(Struct, frozen=True):
     rows: int
 
 
-Work: TypeAlias = Compute | Fill | Fetch | Move
+class Ready(Struct, frozen=True):
+    """The rows of ``tensor`` are there that a result is made of: nothing is computed."""
+
+    tensor: int
+
+
+Work: TypeAlias = Compute | Fill | Fetch | Move | Ready
 
 
 class RowPlace(Struct, frozen=True):
@@ -115,7 +121,7 @@ class _Event(Struct, frozen=True):
     """``rows`` rows that are written from ``row`` on, and what is read for them. They were asked
     for before event ``asked``."""
 
-    work: Compute | Fill | Fetch
+    work: Compute | Fill | Fetch | Ready
     tensor: int
     row: int
     asked: int
@@ -161,7 +167,12 @@ class _Geometry(Struct, frozen=True):
         return height if fits and (row - self.phases[part]) % height == 0 else self.units[part]
 
     def rows(self, tensor: int) -> int:
-        return rows_of(self.graph.type(tensor))
+        """Returns how many rows a tensor has; where there are further results, no end is known."""
+        return _NEVER if self.hop else rows_of(self.graph.type(tensor))
+
+    @property
+    def hop(self) -> int:
+        return self.node.op.hop if isinstance(self.node.op, Cascade) else 0
 
     def reads(self, part: int, row: int, rows: int) -> tuple[_Read | None, ...]:
         """Returns what a part reads for so many rows of its output."""
@@ -176,7 +187,7 @@ class _Geometry(Struct, frozen=True):
         those that come one after the other."""
         first, size = window.first(row), window.covered(rows)
         there = first >= 0 and first + size <= self.rows(tensor)
-        whole = tensor in (self.node.outputs if self.fed else self._whole)
+        whole = tensor in (*(() if self.fed else self.node.inputs), *self.whole_outputs)
         return _Read(tensor, first, size, there and whole)
 
     @property
@@ -185,8 +196,9 @@ class _Geometry(Struct, frozen=True):
         return isinstance(self.node.op, Cascade) and self.node.op.fed
 
     @property
-    def _whole(self) -> tuple[int | None, ...]:
-        return (*self.node.inputs, *self.node.outputs)
+    def whole_outputs(self) -> tuple[int, ...]:
+        """The outputs that aren't the rows of a ring."""
+        return () if self.hop else self.node.outputs
 
 
 def _fills(
@@ -200,6 +212,29 @@ def _fills(
             if fills.setdefault(tensor, value) != value:
                 return None
     return fills
+
+
+def fed_source(graph: Graph, node: Node) -> int:
+    """Returns the input of a cascade whose rows are given one after the other."""
+    return next(t for t in node.inputs if t is not None and graph.constant(t) is None)
+
+
+def row_rates(graph: Graph, parts: Sequence[Node], hop: int) -> dict[int, int]:
+    """Returns how many rows further rows of the input make, by tensor; those without a whole number
+    are left out."""
+    rates: dict[int, int] = {}
+    for part in parts:
+        windows = row_windows(graph, part) or {}
+        found = set()
+        for position, window in windows.items():
+            given = rates.setdefault(graph.required(part, position), hop)
+            made, rest = divmod(given * window.made, window.stride)
+            found.add(made if not rest else 0)
+        if len(found) == 1 and (rate := found.pop()):
+            rates[part.outputs[0]] = rate
+        else:
+            rates[part.outputs[0]] = 0
+    return {tensor: rate for tensor, rate in rates.items() if rate}
 
 
 def _phases(
@@ -234,6 +269,9 @@ class _Demand:
     def run(self, most: int | None) -> None:
         """Makes the rows of all results; of each as many as ``most``, if that isn't None."""
         geometry, parts = self._geometry, self._geometry.node.parts
+        if geometry.hop:
+            self._stream(geometry)
+            return
         sums = isinstance(parts[-1].op, ChannelSums)
         if sums:
             self._sum(len(parts) - 1, parts[-1], most)
@@ -242,6 +280,24 @@ class _Demand:
             # Results grow alike, as far as one can without the others.
             tensor = min(left, key=lambda t: self._following[t] / geometry.rows(t))
             self._make(_Read(tensor, self._following[tensor], 1, whole=False))
+
+    def _stream(self, geometry: _Geometry) -> None:
+        """Makes the rows of several results: each is made of as many rows as the output has, the
+        next one of some that are further on."""
+        (tensor,) = geometry.node.outputs
+        count = rows_of(geometry.graph.type(tensor))
+        per_hop = row_rates(geometry.graph, geometry.node.parts, geometry.hop)[tensor]
+        source = fed_source(geometry.graph, geometry.node)
+        given = rows_of(geometry.graph.type(source))
+        for number in range(_RESULTS):
+            window = _Read(tensor, number * per_hop, count, whole=False)
+            self._make(window)
+            # Rows that this result does without can be those of the next one.
+            first = self._following[source]
+            self._make(_Read(source, first, given + number * geometry.hop - first, whole=False))
+            self.events.append(_Event(
+                Ready(tensor), tensor, window.first, len(self.events), 0, (window,)
+            ))
 
     def _wanted(self, tensor: int, most: int | None) -> int:
         rows = self._geometry.rows(tensor)
@@ -308,13 +364,16 @@ class _Demand:
 
 
 def _beginnings(geometry: _Geometry) -> dict[int, int]:
-    """Returns the first row that any part sees of each tensor."""
+    """Returns the first row of each tensor that is needed."""
     found = dict.fromkeys(geometry.node.outputs, 0)
-    for part, windows in zip(geometry.node.parts, geometry.windows, strict=True):
+    for part, windows in reversed([*zip(geometry.node.parts, geometry.windows, strict=True)]):
+        begin = max(found.get(part.outputs[0], 0), 0)
         for position, window in windows.items():
             tensor = geometry.graph.required(part, position)
-            before = -window.before if tensor in geometry.fills else 0
-            found[tensor] = min(found.get(tensor, 0), before)
+            first = window.first(begin)
+            if tensor not in geometry.fills:
+                first = max(first, 0)
+            found[tensor] = min(found.get(tensor, first), first)
     return found
 
 
@@ -329,7 +388,7 @@ class _Ring(Struct):
 def _placed(geometry: _Geometry, events: Sequence[_Event]) -> RowSchedule:
     """Returns the schedule with places for the rows that are kept."""
     needed = _needed(events)
-    kept = [event.tensor not in geometry.node.outputs for event in events]
+    kept = [event.tensor not in geometry.whole_outputs for event in events]
     capacity: dict[int, int] = {}
     for number, event in enumerate(events):
         if kept[number]:
@@ -349,7 +408,9 @@ def _placed(geometry: _Geometry, events: Sequence[_Event]) -> RowSchedule:
         if isinstance(event.work, Fetch):
             reads = (RowPlace(event.tensor, event.row, None),)
         slot = None
-        if kept[number]:
+        if isinstance(event.work, Ready):
+            slot = reads[0].slot if reads[0] is not None else None
+        elif kept[number]:
             ring = rings.setdefault(event.tensor, _Ring(event.row, event.row))
             if event.row > ring.end:  # rows between are read where they lie
                 ring.base = ring.end = event.row
@@ -379,6 +440,8 @@ def _moved(event: _Event, ring: _Ring, base: int) -> Iterator[RowStep]:
 
 
 _NEVER = 1 << 62
+_RESULTS = 6
+"""Results of a stream: before the last but one, all is as it is before each further one."""
 
 
 def _needed(events: Sequence[_Event]) -> list[int]:

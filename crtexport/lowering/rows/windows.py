@@ -38,7 +38,7 @@ class RowWindow(Struct, frozen=True):
     def sticks_out(self, rows: int, positions: int) -> bool:
         """Returns whether one of ``positions`` windows has rows that an input of ``rows`` has
         not."""
-        return bool(self.before) or self.first(positions - 1) + self.size > rows
+        return self.before > 0 or self.first(positions - 1) + self.size > rows
 
 
 def paddings(graph: Graph, node: Node, windows: Mapping[int, RowWindow]) -> dict[int, Number]:
@@ -88,6 +88,11 @@ def row_windows(graph: Graph, node: Node) -> dict[int, RowWindow] | None:
         case ops.ResizeNearestNeighbor(size=(height, _), align_corners=False):
             made, rest = divmod(height, rows_of(given[0]))
             return {0: RowWindow(made=made)} if made and not rest else None
+        case ops.Slice() if op_of_image(node.op):
+            return {0: RowWindow(1, node.op.stride[_ROWS], -node.op.begin[_ROWS])}
+        case ops.Pad(paddings=paddings) if not paddings[0][0] + paddings[0][1]:
+            zero = 0 if given[0].quant is None else given[0].quant.zero_point[0]
+            return {0: RowWindow(before=paddings[_ROWS][0], fill=zero)}
         case ops.ChannelSums():
             return {0: RowWindow()} if set(given) == {0} else None
         case ops.MaxPool2D() | ops.AveragePool2D():
@@ -99,6 +104,11 @@ def row_windows(graph: Graph, node: Node) -> dict[int, RowWindow] | None:
             return dict.fromkeys(given, RowWindow()) if same and _alike(graph, node) else None
         case _:
             return None
+
+
+def op_of_image(op: ops.Slice) -> bool:
+    """Returns whether a slice is one of an image, from top to bottom, and stays an image."""
+    return op.size == op.shape and len(op.size) == 4 and op.stride[_ROWS] > 0
 
 
 def _image(type_: TensorType) -> bool:

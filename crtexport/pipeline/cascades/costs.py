@@ -35,16 +35,18 @@ class BandCost(Struct, frozen=True):
 
 class BandCosts:
     """The costs of the bands of a graph's nodes, each found once; ``lowered`` is the graph with
-    each node as a whole, which takes ``total`` instructions. ``known`` are nodes that were lowered
-    before."""
+    each node as a whole, which takes ``total`` instructions. ``turned`` is the graph whose rows are
+    computed; ``known`` are nodes that were lowered before."""
 
     def __init__(
-        self, graph: Graph, lower: Lowerer, known: Mapping[Node, LoweredNode] = MappingProxyType({})
+        self, graph: Graph, turned: Graph, lower: Lowerer,
+        known: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
-        self.graph, self._lower = graph, lower
         self.lowered: LoweredGraph = lower(graph, {
             number: known[node] for number, node in enumerate(graph.nodes) if node in known
         })
+        graph = turned
+        self.graph, self._lower = graph, lower
         self._windows = [row_windows(graph, node) for node in graph.nodes]
         self._known: dict[tuple[int, int], BandCost] = {}
         self._whole = [self._cost(number).instructions for number in range(len(graph.nodes))]

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Reshape
 from crtexport.lowering.rows.bands import cascade
 from crtexport.lowering.rows.schedule import Compute, RowSchedule, RowStep, row_schedule
 from crtexport.pipeline.cascades.costs import BandCosts
@@ -48,21 +49,22 @@ class Segment(Struct, frozen=True):
 
 class Segments:
     """All segments of a graph. ``outside`` are tensors that take no memory of the workspace.
-    ``fed``: an input whose rows are given one after the other, so that a first cascade reads all of
-    them and makes none of the graph's outputs."""
+    ``fed``: a tensor whose rows are given one after the other, and its first reader, with which a
+    cascade begins that reads all of them and makes none of the graph's outputs."""
 
     def __init__(
-        self, costs: BandCosts, outside: Collection[int], fed: int | None = None
+        self, costs: BandCosts, outside: Collection[int], fed: tuple[int, int] | None = None
     ) -> None:
         self._costs, self._graph, self._outside = costs, costs.graph, outside
-        self._fed = fed
+        self._fed = None if fed is None else fed[0]
+        self._first = None if fed is None else fed[1]
         self._alive = _alive(self._graph)
         self._makers = {t: n for n, node in enumerate(self._graph.nodes) for t in node.outputs}
         self._kept: dict[int, int] = {}
         self._more = [0] * len(self._graph.nodes)
         self._by_end: list[list[Segment]] = [[] for _ in range(len(self._graph.nodes) + 1)]
         for number, node in enumerate(self._graph.nodes):
-            if fed is None or fed not in node.inputs:
+            if self._fed is None or self._fed not in node.inputs:
                 self._add(self._single(number))
         for run in self._runs():
             self._measure(run)
@@ -130,6 +132,8 @@ class Segments:
     def _single(self, number: int) -> Segment:
         node, facts = self._graph.nodes[number], self._costs.lowered.nodes[number].facts
         before, after = self._alive[number], self._alive[number + 1]
+        if isinstance(node.op, Reshape):
+            return Segment(number, number + 1, False, 0, 0, 0.0)
         shared = max((
             freedom.shared(self._graph.type(source).nbytes, self._graph.type(output).nbytes)
             for (position, freedom) in facts.forward.items()
@@ -220,12 +224,12 @@ class Segments:
 
     def _takes_rows(self, start: int) -> bool:
         """Returns whether a cascade from a node on is that whose rows are given."""
-        return self._fed is not None and start == 0
+        return self._fed is not None and start == self._first
 
     def _possible(self, start: int, end: int, outputs: set[int], *, fed: bool) -> bool:
         if not fed:
             return end - start > 1
-        return start == 0 and self._fed not in self._alive[end] and (
+        return start == self._first and self._fed not in self._alive[end] and (
             outputs.isdisjoint(self._graph.outputs)
         )
 

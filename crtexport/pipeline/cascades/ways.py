@@ -6,18 +6,21 @@ bytes of code for what balanced kernels trade them for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Reshape
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.rows.bands import cascade
 from crtexport.pipeline.cascades.costs import BandCosts
 from crtexport.pipeline.cascades.heights import Choice, choices
+from crtexport.pipeline.cascades.images import as_images, fed_tensor
 from crtexport.pipeline.cascades.segments import Segment, Segments
 from crtexport.pipeline.cascades.sums import with_sums, without_sums
+from crtexport.pipeline.cascades.upright import joined, upright
 from crtexport.plan.model import Plan
 from crtexport.plan.planner import RowPlans
 from crtexport.schedules.select.lower import Lowerer
@@ -42,18 +45,22 @@ class Way(Struct, frozen=True):
 
 
 class Ways:
-    """The ways to compute a graph with cascades. ``outside``: tensors that take no memory of the
-    workspace; ``planner`` plans. ``fed``: an input whose rows are given one after the other;
-    ``known``: nodes that were lowered before."""
+    """The ways to compute a graph with cascades; ``planner`` plans. ``outside``: inputs and outputs
+    take no memory of the workspace. ``fed``: the rows of the one input are given one after the
+    other; ``known``: nodes that were lowered before."""
 
     def __init__(
-        self, graph: Graph, lower: Lowerer, planner: Planner, outside: Collection[int],
-        fed: int | None = None, known: Mapping[Node, LoweredNode] = MappingProxyType({}),
+        self, graph: Graph, lower: Lowerer, planner: Planner, *, outside: bool, fed: bool = False,
+        known: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
-        self._graph = with_sums(graph)
+        self._graph = with_sums(as_images(graph))
+        self._turned = upright(self._graph)
         self._lower, self._planner = lower, planner
-        self._costs = BandCosts(self._graph, lower, known)
-        self._segments, self._fed = Segments(self._costs, outside, fed), fed
+        self._costs = BandCosts(self._graph, self._turned, lower, known)
+        self._fed = fed_tensor(self._graph) if fed else None
+        self._segments = Segments(
+            self._costs, _outside(self._graph) if outside else (), self._fed
+        )
         self._choices: dict[tuple[int, int], list[Choice]] = {}
         self._row_plans: RowPlans = {}
         self._lowered: dict[Node, LoweredNode] = dict(
@@ -117,7 +124,7 @@ class Ways:
         return self._choices[key]
 
     def _given_rows(self, segment: Segment) -> bool:
-        return self._fed is not None and segment.start == 0
+        return self._fed is not None and segment.start == self._fed[1]
 
     def made(self, way: Way) -> Made:
         """Returns the graph lowered that computes a network in this way, and its plan."""
@@ -138,14 +145,24 @@ class Ways:
         return self._made[way]
 
     def _joined(self, way: Way) -> Graph:
-        nodes: list[Node] = []
-        at = 0
-        for segment, choice in way.cascades:
-            nodes += self._graph.nodes[at : segment.start]
-            parts = self._graph.nodes[segment.start : segment.end]
-            nodes.append(cascade(
-                parts, self._segments.outputs(segment), choice.heights,
-                fed=self._given_rows(segment),
+        return without_sums(joined(self._graph, self._turned, (
+            (segment.start, segment.end, cascade(
+                self._turned.nodes[segment.start : segment.end],
+                self._segments.outputs(segment), choice.heights, fed=self._given_rows(segment),
             ))
-            at = segment.end
-        return without_sums(self._graph.with_nodes((*nodes, *self._graph.nodes[at:])))
+            for segment, choice in way.cascades
+        )))
+
+
+def _outside(graph: Graph) -> set[int]:
+    """The inputs and outputs of a graph, whatever shape they are given."""
+    found = {*graph.inputs, *graph.outputs}
+    shaped = [
+        (graph.required(node, 0), node.outputs[0])
+        for node in graph.nodes if isinstance(node.op, Reshape)
+    ]
+    for source, output in shaped:
+        found |= {output} if source in found else set()
+    for source, output in reversed(shaped):
+        found |= {source} if output in found else set()
+    return found
