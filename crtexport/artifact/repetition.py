@@ -70,9 +70,11 @@ def looped(calls: Sequence[Addressed[C]], with_args: WithArgs[C]) -> tuple[State
 
 def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> tuple[Turn[C], ...]:
     """Returns ``parts`` of a list of calls, with those once that come again and again."""
-    start, period, times = _best_turns(parts)
+    start, period, times = _best_turns(parts) if parts else (0, 0, 0)
     end = start + period * times
-    plain = [looped(part, with_args) for part in parts]
+    if sum(map(len, parts[start + period : end])) < _CALLS_FOR_A_TURN:
+        plain = tuple(looped(part, with_args) for part in parts)
+        return (Turn(plain),) if plain else ()
     steady = tuple(
         _looped([
             _Item(call, (_difference(_Item(call), _Item(later)),), times)
@@ -80,8 +82,13 @@ def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> 
         ], with_args)
         for number in range(start, start + period)
     )
-    found = (Turn(tuple(plain[:start])), Turn(steady, times), Turn(tuple(plain[end:])))
-    return tuple(turn for turn in found if turn.segments)
+    return (
+        *in_turn(parts[:start], with_args), Turn(steady, times), *in_turn(parts[end:], with_args)
+    )
+
+
+_CALLS_FOR_A_TURN = 3
+"""Fewer calls are no more code than finding out which turn it is."""
 
 
 def _best_turns(parts: Sequence[Sequence[Addressed[C]]]) -> tuple[int, int, int]:
