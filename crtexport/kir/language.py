@@ -350,7 +350,8 @@ class For(_Part, frozen=True):
     ``unroll``: None leaves it to the compiler, 1 forbids, n asks for n copies.
     ``vectorize``: None leaves it to the compiler, 1 forbids, n asks for n lanes.
     ``assembled``: the code of the loop isn't left to the compiler where
-    :mod:`crtexport.kir.assembly` has instructions for it.
+    :mod:`crtexport.kir.assembly` has instructions for it. Of vectors, what an iteration stores is
+    no part of what others load.
     """
 
     var: Var

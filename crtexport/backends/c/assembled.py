@@ -22,7 +22,7 @@ def function(name: str, made: Assembled, kernel: Kernel) -> str:
         if argument.buffer:
             buffer = buffers[argument.buffer]
             type_ = f"{'' if buffer.writable else 'const '}{STORAGE[buffer.dtype]} *"
-        params.append(f"    {type_}{argument.register.name}_{number} CRT_GIVEN")
+        params.append(f"    {type_}{argument.name}_{number} CRT_GIVEN")
     lines = [
         f'        "{line}\\n"' if line.endswith(":") else f'        "\\t{line}\\n"'
         for line in made.lines

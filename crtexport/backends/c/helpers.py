@@ -16,7 +16,7 @@ from crtexport.support.errors import CrtExportError
 INDEX_TYPE = "ptrdiff_t"
 """Index arithmetic: as wide as a pointer, and the type that C subscripts with anyway."""
 
-ASSEMBLY, DSP_ASSEMBLY = "assembly", "DSP assembly"
+ASSEMBLY = {extension: f"assembly {extension}" for extension in ("", "DSP", "MVE", "MVE.FP")}
 UNROLL, FLOATS, DOUBLES, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD, ALIGNED_WORD = (
     "unroll", "floats", "doubles", "special", "f32_from_f16", "f16_from_f32", "word",
     "aligned word",
@@ -259,8 +259,12 @@ def _catalogue() -> dict[str, Helper]:
     """All helpers in the order in which files print them."""
     helpers = {
         SPECIAL: Helper(_SPECIAL),
-        ASSEMBLY: Helper(_ASSEMBLY % ""),
-        DSP_ASSEMBLY: Helper(_ASSEMBLY % " && defined(__ARM_FEATURE_DSP)"),
+        ASSEMBLY[""]: Helper(_ASSEMBLY % ""),
+        ASSEMBLY["DSP"]: Helper(_ASSEMBLY % " && defined(__ARM_FEATURE_DSP)"),
+        ASSEMBLY["MVE"]: Helper(_ASSEMBLY % " && defined(__ARM_FEATURE_MVE)"),
+        ASSEMBLY["MVE.FP"]: Helper(
+            _ASSEMBLY % " && defined(__ARM_FEATURE_MVE) \\\n    && (__ARM_FEATURE_MVE & 2)"
+        ),
         FLOATS: Helper(_FLOATS),
         DOUBLES: Helper(_DOUBLES),
         UNROLL: Helper(_UNROLL),

@@ -138,6 +138,7 @@ class _Printer(Struct):
     int_bits: IntBits
     target: Target | None
     functions: list[str] = field(default_factory=list)  # of instructions, that it calls
+    portable: bool = False  # what is printed now is for compilers that don't take these
     needs: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)  # names of the kernel's variables and buffers
@@ -256,7 +257,8 @@ class _Printer(Struct):
                 return f"{name} = {self._text(value)};"
 
     def _loop(self, loop: kir.For, indent: str) -> Iterator[str]:
-        made = assembled(loop, self.kernel, self.target) if loop.assembled and self.target else None
+        wanted = loop.assembled and self.target is not None and not self.portable
+        made = assembled(loop, self.kernel, self.target) if wanted and self.target else None
         if made is None:
             yield from self._plain_loop(loop, indent)
             return
@@ -264,7 +266,7 @@ class _Printer(Struct):
         while name in self.used:
             name += "_"
         self.used.add(name)
-        self.needs.add(c_helpers.DSP_ASSEMBLY if made.dsp else c_helpers.ASSEMBLY)
+        self.needs.add(c_helpers.ASSEMBLY[made.extension])
         self.functions.append(c_assembled.function(name, made, self.kernel))
         args = [
             f"&{self._name(arg.buffer)}[{self._text(arg.index)}]" if arg.buffer
@@ -275,7 +277,9 @@ class _Printer(Struct):
             yield f"{indent}(void){self._name(idle)};"
         yield from folded(f"{name}({', '.join(args)});", indent)
         yield "#else"
+        self.portable = True
         yield from self._plain_loop(loop, indent)
+        self.portable = False
         yield "#endif"
 
     def _plain_loop(self, loop: kir.For, indent: str) -> Iterator[str]:

@@ -18,8 +18,9 @@ def define_assembled(symbol: str, made: Assembled, module: ModuleText) -> str:
     halves = struct.unpack(f"<{len(made.code) // 2}H", made.code)
     given = ", ".join(f"i16 {half}" for half in halves)
     module.helpers[symbol] = "\n".join([
-        (f'define internal void @{symbol}({types}) naked noinline #0 section ".text.{symbol}" '
-        f"prologue [{len(halves)} x i16] [{given}] {{"),
+        (f"define internal void @{symbol}({types}) naked noinline #0 "
+         f'section ".text.{symbol}" align 4 '
+         f"prologue [{len(halves)} x i16] [{given}] {{"),
         '  fence syncscope("singlethread") seq_cst', "  ret void", "}", "",
     ])
     return f"@{symbol}"

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from crtexport.kir import language as kir
 from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Stmt
-from crtexport.kir.walk import bodies, expressions, has_loop
+from crtexport.kir.walk import bodies, expressions, has_loop, walk
 
 
 class ConstantPosition(enum.Enum):
@@ -17,6 +17,7 @@ class ConstantPosition(enum.Enum):
     INNER_EXTENT = "inner extent"  # of an innermost loop
     DIVISOR = "divisor"
     INSIDE = "inside"  # of an innermost loop
+    ASSEMBLED = "assembled"  # inside of a loop of vectors that has instructions of its own
     OUTSIDE = "outside"
 
 
@@ -31,12 +32,16 @@ Numbers = tuple[tuple[kir.Const, ConstantPosition], ...]
 
 def skeleton(kernel: Kernel) -> tuple[Skeleton, Numbers]:
     """Returns a kernel without the values of its constants, and these constants."""
-    walk = _SkeletonWalk()
+    found = _SkeletonWalk()
     for buffer in kernel.buffers:
-        walk.parts += (buffer.name, buffer.dtype, buffer.writable)
-    walk.parts += (kernel.name, kernel.params)
-    walk.body(kernel.body, ConstantPosition.OUTSIDE)
-    return tuple(walk.parts), tuple(walk.numbers)
+        found.parts += (buffer.name, buffer.dtype, buffer.writable)
+    found.parts += (kernel.name, kernel.params)
+    found.body(kernel.body, ConstantPosition.OUTSIDE)
+    return tuple(found.parts), tuple(found.numbers)
+
+
+def _stores_vectors(body: Body) -> bool:
+    return any(isinstance(stmt, kir.StoreVector) for stmt in walk(body))
 
 
 class _SkeletonWalk:
@@ -63,10 +68,15 @@ class _SkeletonWalk:
             case kir.StoreVector():
                 self.parts += (kir.StoreVector, stmt.buffer.name, stmt.count)
             case kir.For():
-                innermost = not has_loop(stmt.body)
+                vectors = stmt.assembled and _stores_vectors(stmt.body)
+                innermost = not has_loop(stmt.body) and not vectors
                 self.parts += (kir.For, stmt.var.name, stmt.unroll, stmt.vectorize, stmt.assembled)
                 at = ConstantPosition.INNER_EXTENT if innermost else ConstantPosition.EXTENT
                 inside = ConstantPosition.INSIDE if innermost else place
+                if place is ConstantPosition.ASSEMBLED:
+                    at = place
+                elif vectors:
+                    inside = ConstantPosition.ASSEMBLED
             case kir.If():
                 self.parts.append(kir.If)
             case kir.Comment():

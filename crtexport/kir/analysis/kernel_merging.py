@@ -190,6 +190,8 @@ def _merge_of(members: _Alike, level: MergeLevel, costs: MergeCosts) -> _Merge |
 def _may_differ(constant: kir.Const, place: ConstantPosition, level: MergeLevel) -> bool:
     if constant.type not in _NUMBERS or place is ConstantPosition.DIVISOR:
         return False
+    if place is ConstantPosition.ASSEMBLED:
+        return constant.type is not Scalar.INDEX
     if level is MergeLevel.ANY:
         return True
     if place is ConstantPosition.OUTSIDE and level is MergeLevel.OUTER:

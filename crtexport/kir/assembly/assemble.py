@@ -1,4 +1,4 @@
-"""A loop of a kernel as a function of instructions."""
+"""A loop of a kernel as a function of instructions, by what a target's processor has."""
 
 from __future__ import annotations
 
@@ -6,27 +6,33 @@ import functools
 import itertools
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from crtexport.kir.assembly.allocate import Allocation
+from crtexport.kir.assembly.armv7em.allocate import Allocation
+from crtexport.kir.assembly.armv7em.instructions import UnsupportedError
+from crtexport.kir.assembly.armv7em.select import select
+from crtexport.kir.assembly.armv7em.spellings import Features
+from crtexport.kir.assembly.armv7em.text import text
 from crtexport.kir.assembly.encode import encode
-from crtexport.kir.assembly.instructions import Argument, UnsupportedError
-from crtexport.kir.assembly.select import select
-from crtexport.kir.assembly.spellings import Features
-from crtexport.kir.assembly.text import text
+from crtexport.kir.assembly.frame import Given
+from crtexport.kir.assembly.mve.function import function_of
+from crtexport.kir.assembly.mve.machine_loop import definitions_in, machine_loop
 from crtexport.kir.language import For, Kernel
 from crtexport.support.target import Target
+
+_VECTORS = (("MVE.FP", "+mve.fp"), ("MVE", "+mve"))
+"""Extensions of vectors, and the features of a target with them."""
 
 
 class Assembled(Struct, frozen=True):
     """``lines``: the function's instructions, ``code``: their bytes; ``arguments``: what it is
-    called with, in its parameters' order; ``cycles``: of a call; ``dsp``: whether it takes a
-    processor with the DSP extension."""
+    called with, in its parameters' order; ``extension``: of the architecture, that it takes: "",
+    "DSP", "MVE", or "MVE.FP" with floats."""
 
     lines: tuple[str, ...]
     code: bytes
-    arguments: tuple[Argument, ...]
-    cycles: int
-    dsp: bool
+    arguments: tuple[Given, ...]
+    extension: str
 
 
 def features_of(target: Target) -> Features | None:
@@ -43,15 +49,23 @@ def assembled(loop: For, kernel: Kernel, target: Target) -> Assembled | None:
     features = features_of(target)
     if features is None:
         return None
+    extension = next((name for name, feature in _VECTORS if feature in target.features), "")
+    if extension:
+        found = machine_loop(loop, definitions_in(kernel), kernel.overlapping)
+        if found is not None:
+            function = function_of(found)
+            return Assembled(function.lines, function.code, function.arguments, extension)
     try:
-        return assemble(loop, kernel, features)
+        made = assemble(loop, kernel, features)
     except UnsupportedError:
         return None
+    # One macro of a C file says whether its compiler takes all its functions.
+    return replace(made, extension=extension) if extension else made
 
 
 def assemble(loop: For, kernel: Kernel, features: Features) -> Assembled:
-    """Returns the instructions of a loop in ``kernel``. Raises UnsupportedError where there are
-    none for something in it."""
+    """Returns the instructions of a loop in ``kernel``, of Armv7-M and its DSP extension. Raises
+    UnsupportedError where there are none for something in it."""
     return _assembled(loop, _apart(kernel), features)
 
 
@@ -71,7 +85,7 @@ def _assembled(
     selected = select(loop, features)
     placed = Allocation(selected.body, features, apart).result()
     made = text(selected.body, placed, selected.arguments)
+    arguments = tuple(Given(one.register.name, one.buffer, one.index) for one in made.arguments)
     return Assembled(
-        made.lines, encode(made.lines), made.arguments, round(placed.cycles) + made.around,
-        features.dsp,
+        made.lines, encode(made.lines), arguments, "DSP" if features.dsp else ""
     )

@@ -1,6 +1,7 @@
 """Encodings of instructions of Armv7-M and its DSP extension (Arm DDI 0403, chapter A7).
 
-Lines are those that :mod:`crtexport.kir.assembly.text` makes: with flags set where that is short.
+Lines are those that :mod:`crtexport.kir.assembly.armv7em.text` makes: with flags set where that is
+short.
 """
 
 from __future__ import annotations

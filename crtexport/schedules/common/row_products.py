@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from msgspec import Struct
 
@@ -22,17 +23,21 @@ class Segment(Struct, frozen=True):
     padded: bool = False
 
 
-def multiply_rows(
-    b: KernelBuilder, rows: RingRows, x: Buffer, shape: tuple[int, int], high: int,
-    emit: Callable[[list[Segment], list[Expr]], None],
-) -> None:
-    """Loops over all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth. ``emit`` is
-    called with the segments to multiply, and the indices of the first unit's results."""
+Rowwise = Callable[[Expr, int], tuple[list[Segment], list[Expr]]]
+"""Given the first of some rows and how many they are, emits where they begin: returns what is
+multiplied, and the indices of the first unit's results."""
+
+
+@contextmanager
+def lines_of(
+    b: KernelBuilder, rows: RingRows, x: Buffer, shape: tuple[int, int]
+) -> Iterator[Rowwise]:
+    """Goes through the lines of ``rows`` of ``x``; ``shape``: units and depth."""
     units, depth = shape
     (lines, count), steps = rows.counts, rows.steps
     with b.loop("line", lines) as line:
 
-        def part(first: Expr) -> None:
+        def some(first: Expr, high: int) -> tuple[list[Segment], list[Expr]]:
             pixels = [add(first, const(i)) for i in range(high)]
             begin = mul(line, const(steps[0]))
             starts = tuple(
@@ -43,38 +48,78 @@ def multiply_rows(
             targets = [
                 b.let(f"y_r{r}", mul(add(done, row), const(units))) for r, row in enumerate(pixels)
             ]
-            emit([Segment(x, starts, depth)], targets)
+            return [Segment(x, starts, depth)], targets
 
-        cover(b, count, high, part)
+        yield some
+
+
+def multiply_rows(
+    b: KernelBuilder, rows: RingRows, x: Buffer, shape: tuple[int, int], high: int,
+    emit: Callable[[list[Segment], list[Expr]], None],
+) -> None:
+    """Goes through all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth.
+
+    ``emit`` is given what is multiplied, and the indices of the first unit's results.
+    """
+    with lines_of(b, rows, x, shape) as some:
+        cover(b, rows.counts[1], high, lambda first: emit(*some(first, high)))
+
+
+Windows = Callable[[Expr, int], tuple[list[Expr], list[Expr]]]
+"""Given the first of some pixels of a row and how many they are, returns their columns, and the
+indices of their first results."""
+
+
+@contextmanager
+def rows_of_windows(ring: Ring, letter: str) -> Iterator[tuple[list[Expr], Windows]]:
+    """Goes through the rows of the output. Yields where the rows of their windows start, and what
+    names pixels, by names that begin with ``letter``."""
+    b = ring.b
+    with ring.walk() as part:
+        line = b.let("line", part.pixel(ring.window))
+
+        def some(first: Expr, count: int) -> tuple[list[Expr], list[Expr]]:
+            pixels = [add(first, const(i)) for i in range(count)]
+            return pixels, [
+                b.let(f"y_{letter}{i}", mul(add(line, pixel), const(ring.window.y[3])))
+                for i, pixel in enumerate(pixels)
+            ]
+
+        yield ring.starts(const(0), part), some
 
 
 def multiply_windows(
     ring: Ring, count: int, letter: str,
     emit: Callable[[list[Expr], list[Expr], list[Expr]], None],
 ) -> None:
-    """Loops over all pixels of the output, ``count`` of a row at a time. ``emit`` is called with
-    the first cells of the rows in their windows, the pixels' columns, and the indices of their
-    first results, whose names begin with ``letter``."""
-    b = ring.b
-    with ring.walk() as part:
-        line = b.let("line", part.pixel(ring.window))
-        starts = ring.starts(const(0), part)
+    """Goes through all pixels of the output, ``count`` of a row at a time.
 
-        def block(first: Expr) -> None:
-            pixels = [add(first, const(i)) for i in range(count)]
-            targets = [
-                b.let(f"y_{letter}{i}", mul(add(line, pixel), const(ring.window.y[3])))
-                for i, pixel in enumerate(pixels)
-            ]
-            emit(starts, pixels, targets)
-
-        cover(b, ring.width, count, block)
+    ``emit`` is given where the rows of their windows start, the pixels' columns, and the indices
+    of their first results, whose names begin with ``letter``.
+    """
+    with rows_of_windows(ring, letter) as (starts, some):
+        cover(ring.b, ring.width, count, lambda first: emit(starts, *some(first, count)))
 
 
-def cover(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:
-    """Calls ``emit(first)`` for blocks of ``high`` rows; the last one may overlap the one before
-    it."""
-    with b.loop("rows", -(-rows // high)) as block:
+def halves(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:
+    """As :func:`cover`, with a loop whose iterations overlap and whose rows are all as far apart:
+    where blocks don't fill ``rows``, it runs twice, and the second half overlaps the first."""
+    count = 1 if rows % high == 0 else 2
+    blocks = -(-rows // (high * count))
+    with b.loop("half", count) as half:
+        begin = b.let("begin", mul(half, const(rows - blocks * high)))
+        with b.loop("rows", blocks, assembled=True) as block:
+            emit(b.let("row", add(begin, mul(block, const(high)))))
+
+
+def cover(
+    b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None], *,
+    assembled: bool = False,
+) -> None:
+    """Calls ``emit(first)`` for blocks of ``high`` rows; the last one may overlap that before.
+    ``assembled``: asks for a loop of machine code, where none does."""
+    several = rows % high == 0 and rows > high
+    with b.loop("rows", -(-rows // high), assembled=assembled and several) as block:
         first = mul(block, const(high))
         if rows % high:
             first = min_(first, const(rows - high))

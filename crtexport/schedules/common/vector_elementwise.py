@@ -28,10 +28,10 @@ _HALF = (1 << 30, 0)
 
 def lower(
     context: Context, op: Add | Sub | Mul, machine: RequantizingVectors, type_: Scalar,
-    unroll: int = 1
+    unroll: int = 1, *, assembled: bool = False,
 ) -> Lowered | None:
-    """Returns a kernel in vectors of ``type_``, up to ``unroll`` of them in a row, for a node that
-    keeps its operator's rules; None where these vectors can't compute it."""
+    """A node that keeps its operator's rules, in vectors of ``type_``, up to ``unroll`` of them one
+    after the other; None where this is no way. ``assembled``: asks for a loop of machine code."""
     types = (context.input(0), context.input(1), context.output())
     if len({t.shape for t in types}) > 1 or not context.output().elements:
         return None
@@ -52,8 +52,15 @@ def lower(
         b.store_vector(output, at, compute(*values), count)
 
     whole, rest = divmod(output.size, lanes)
-    with b.loop("i", whole, unroll=unroll if unroll > 1 and whole % unroll == 0 else None) as i:
-        part(mul(i, const(lanes)), lanes)
+    some = unroll if unroll > 1 and whole % unroll == 0 else None
+    if assembled and some:
+        with b.loop("i", whole // some, assembled=True) as i:
+            for place in range(some):
+                with b.named(f"v{place}"):
+                    part(add(mul(i, const(some * lanes)), const(place * lanes)), lanes)
+    else:
+        with b.loop("i", whole, unroll=some, assembled=assembled and whole > 1) as i:
+            part(mul(i, const(lanes)), lanes)
     if rest:
         part(const(whole * lanes), rest)
     return lowering.finish()

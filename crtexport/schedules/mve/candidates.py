@@ -10,14 +10,15 @@ from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common import target_features
 from crtexport.schedules.common.candidates import Candidate, single
 from crtexport.schedules.common.padded_row_ring import RingRows
-from crtexport.schedules.common.row_products import multiply_rows
+from crtexport.schedules.common.row_products import lines_of
 from crtexport.schedules.mve import conv as mve_conv
 from crtexport.schedules.mve import depthwise as mve_depthwise
 from crtexport.schedules.mve import elementwise as mve_elementwise
 from crtexport.schedules.mve import float as mve_float
 from crtexport.schedules.mve import pool as mve_pool
-from crtexport.schedules.mve.dense import MveProducts, MveTile, block_candidates, blocks
+from crtexport.schedules.mve.dense import MveProducts, tile_candidates
 from crtexport.schedules.mve.requantize import Sums
+from crtexport.schedules.mve.tiles import MveTile, tiles
 from crtexport.support.target import Target
 
 
@@ -60,8 +61,8 @@ def _rows(context: Context) -> list[Candidate]:
 
 def _products(context: Context, sums: Sums, rows: RingRows) -> list[Candidate]:
     """Rows times all units."""
-    found = blocks(rows.counts[1], [context.input(1).shape[-1]], sums)
-    return block_candidates(found, functools.partial(_product, context, sums, rows))
+    found = tiles(rows.counts[1], [(context.input(1).shape[-1], False)], sums, apart=False)
+    return tile_candidates(found, functools.partial(_product, context, sums, rows))
 
 
 def _product(context: Context, sums: Sums, rows: RingRows, shape: MveTile) -> Lowered:
@@ -71,8 +72,6 @@ def _product(context: Context, sums: Sums, rows: RingRows, shape: MveTile) -> Lo
     depth = context.input(1).elements // units
     product = MveProducts(lowering, sums, [(depth, False)], shape)
     output = lowering.output()
-    multiply_rows(
-        lowering.b, rows, x, (units, depth), product.high,
-        lambda segments, targets: product.emit(segments, output, targets),
-    )
+    with lines_of(lowering.b, rows, x, (units, depth)) as some:
+        product.emit(some, rows.counts[1], output)
     return lowering.finish()

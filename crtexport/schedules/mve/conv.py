@@ -18,9 +18,10 @@ from crtexport.kir.language import Buffer, Expr
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.padded_row_ring import Ring, geometry
-from crtexport.schedules.common.row_products import Segment, multiply_windows
-from crtexport.schedules.mve.dense import MveProducts, MveTile, block_candidates, blocks
+from crtexport.schedules.common.row_products import Segment, rows_of_windows
+from crtexport.schedules.mve.dense import MveProducts, tile_candidates
 from crtexport.schedules.mve.requantize import Sums
+from crtexport.schedules.mve.tiles import MveTile, tiles
 
 
 def candidates(context: Context, op: Conv2D) -> list[Candidate]:
@@ -33,8 +34,8 @@ def candidates(context: Context, op: Conv2D) -> list[Candidate]:
     if sums is None:
         return []
     runs = _Runs.of(geometry(context, op), sums.vector.lanes)
-    found = blocks(y[2], runs.depths, sums)
-    return block_candidates(found, functools.partial(_lower, context, sums, runs))
+    found = tiles(y[2], [(depth, True) for depth in runs.depths], sums, apart=True)
+    return tile_candidates(found, functools.partial(_lower, context, sums, runs))
 
 
 def _lower(context: Context, sums: Sums, runs: _Runs, block: MveTile) -> Lowered:
@@ -93,9 +94,13 @@ class _Conv:
         self.output = lowering.output()
 
     def emit(self) -> None:
-        multiply_windows(self.ring, self.high, "x", lambda starts, pixels, targets: (
-            self.product.emit(self._segments(starts, pixels), self.output, targets)
-        ))
+        with rows_of_windows(self.ring, "x") as (starts, pixels_from):
+
+            def some(first: Expr, count: int) -> tuple[list[Segment], list[Expr]]:
+                pixels, targets = pixels_from(first, count)
+                return self._segments(starts, pixels), targets
+
+            self.product.emit(some, self.ring.width, self.output)
 
     def _segments(self, starts: list[Expr], pixels: list[Expr]) -> list[Segment]:
         """Emits the products for some pixels of a row."""

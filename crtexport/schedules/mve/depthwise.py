@@ -1,7 +1,8 @@
-"""int8 depthwise convolutions on MVE: sixteen channels, or pixels times channels, at once.
+"""int8 depthwise convolutions on MVE: eight channels, or pixels times channels, at once.
 
-VMULLB and VMULLT give products of 16 bits. As many of them are summed in 16 bits as the weights
-allow, which are known; then the sums are widened.
+Values and weights are widened when they are loaded, so that products have 16 bits. As many of them
+are summed in 16 bits as the weights allow, which are known; then the sums are widened. Sixteen
+channels, with VMULLB and VMULLT, take fewer loads, but more vectors at once than there are.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from crtexport.kir.builder import (
     add,
     call,
     const,
+    i32,
     load_vector,
     min_,
     mul,
@@ -23,11 +25,18 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.padded_row_ring import Ring, geometry
+from crtexport.schedules.common.row_products import halves
 from crtexport.schedules.mve import depthwise16 as mve_depthwise16
-from crtexport.schedules.mve.requantize import BYTES, LANES, Scaler, Sums, vector
+from crtexport.schedules.mve.requantize import BYTES, Scaler, Sums, vector
 
 MOST_TAPS = 32
 """Windows up to this size are written out tap by tap."""
+MOST_CHANNELS = 120
+"""Channels of a row in a ring that stay side by side: offsets reach three taps of them."""
+EIGHT = 8
+"""Channels that are multiplied together."""
+_UNSIGNED = 1 << 15
+"""Makes a number of 16 bits with a sign one without."""
 _SMALL_SUM = 32767 // 128
 """The largest sum of magnitudes of weights whose products with int8 values fit 16 bits."""
 
@@ -59,79 +68,120 @@ class _MveDepthwise:
         self.window, self.channels = window, window.x[3]
         taps = weights.reshape(-1, self.channels)
         # Few channels: lanes are neighbouring pixels, whose windows are neighbours as well.
-        fits = self.channels < BYTES and BYTES % self.channels == 0 and window.stride[1] == 1
+        fits = self.channels < EIGHT and EIGHT % self.channels == 0 and window.stride[1] == 1
         source = lowering.input(0, "input")
-        self.ring = Ring(lowering, source, window, min(self.channels, BYTES), sums.zero_in)
-        self.pixels = min(BYTES // self.channels, self.ring.width) if fits else 1
+        cell = self.channels if self.channels <= MOST_CHANNELS else BYTES
+        self.ring = Ring(lowering, source, window, cell, sums.zero_in)
+        self.pixels = min(EIGHT // self.channels, self.ring.width) if fits else 1
         self.groups = _groups(taps)
         lanes = self._lanes()
         order = [tap for group in self.groups for tap in group]
         self.packed = lowering.derived(
             "packed", Scalar.I8, _packed(taps[order], lanes),
-            "for each vector of channels: the weights of each tap",
+            f"for each {EIGHT} channels: the weights of each tap",
         )
-        self.scaler = Scaler(lowering, sums, _across(lanes))
+        across = lanes.reshape(-1, EIGHT // 2, 2).swapaxes(1, 2).reshape(-1).tolist()
+        self.scaler = Scaler(lowering, sums, across, -_UNSIGNED * len(self.groups))
         self.output = lowering.output()
 
     def _lanes(self) -> npt.NDArray[np.int64]:
-        """int64[blocks, 16]: the channel of each lane; -1 is none."""
-        if self.channels < BYTES:
-            line = np.full(BYTES, -1)
+        """int64[parts, 8]: the channel of each lane; -1 is none."""
+        if self.channels < EIGHT:
+            line = np.full(EIGHT, -1)
             line[: self.pixels * self.channels] = np.tile(np.arange(self.channels), self.pixels)
             return line[None]
-        starts = np.minimum(np.arange(self.ring.blocks) * BYTES, self.channels - BYTES)
-        lanes: npt.NDArray[np.int64] = starts[:, None] + np.arange(BYTES)
+        if self.ring.blocks == 1:
+            parts = np.arange(-(-self.channels // EIGHT))
+            starts = np.minimum(parts * EIGHT, self.channels - EIGHT)
+        else:
+            blocks = np.minimum(np.arange(self.ring.blocks) * BYTES, self.channels - BYTES)
+            starts = (blocks[:, None] + np.array([0, EIGHT])).reshape(-1)
+        lanes: npt.NDArray[np.int64] = starts[:, None] + np.arange(EIGHT)
         return lanes
 
     def emit(self) -> None:
-        b, y = self.b, self.window.y
-        width = self.ring.width
-        with self.ring.walk() as part:
-            line = b.let("line", mul(part.pixel(self.window), const(y[3])))
-            with b.loop("channels", self.ring.blocks) as block:
-                starts = self.ring.starts(block, part)
-                first = b.let("first", self.ring.channel(block))
-                with b.loop("column", -(-width // self.pixels)) as column:
-                    ox = mul(column, const(self.pixels))
-                    if width % self.pixels:
-                        ox = b.let("ox", min_(ox, const(width - self.pixels)))
-                    result = self.scaler.sixteen(
-                        self._sums(starts, block, ox), mul(block, const(LANES))
-                    )
-                    at = add(line, mul(ox, const(y[3])), first)
-                    count = min(BYTES, self.pixels * self.channels)
-                    b.store_vector(self.output, at, result, count)
+        b, y, ring = self.b, self.window.y, self.ring
+        with ring.walk() as line:
+            first = b.let("line", mul(line.pixel(self.window), const(y[3])))
+            if ring.blocks > 1:
+                with b.loop("block", ring.blocks) as block:
+                    starts = ring.starts(block, line)
+                    channel = b.let("channel", ring.channel(block))
+                    for half in range(2):
+                        with b.named(f"half{half}"):
+                            number = add(mul(block, const(2)), const(half))
+                            self._columns(
+                                starts, add(first, channel), number, const(half * EIGHT)
+                            )
+                return
+            starts = ring.starts(const(0), line)
+            parts = -(-self.channels // EIGHT)
+            if parts > ring.width and self.channels % EIGHT == 0:
+                with (
+                    b.loop("column", ring.width, assembled=ring.width > 1) as column,
+                    b.loop("channels", parts, assembled=True) as part,
+                ):
+                    self._results(starts, first, part, mul(part, const(EIGHT)), column)
+                return
+            with b.loop("channels", parts, assembled=parts > 1) as part:
+                channel = mul(part, const(EIGHT))
+                if self.channels % EIGHT and parts > 1:
+                    channel = min_(channel, const(self.channels - EIGHT))
+                self._columns(starts, first, part, b.let("channel", channel))
 
-    def _sums(self, starts: list[Expr], block: Expr, ox: Expr) -> list[Expr]:
-        """Four vectors of sums: channels 0 4 8 12, 1 5 9 13 …"""
+    def _columns(self, starts: list[Expr], line: Expr, part: Expr, channel: Expr) -> None:
+        """All pixels of a row, of the channels of a part."""
+        halves(self.b, self.ring.width, self.pixels, lambda column: self._results(
+            starts, line, part, channel, column
+        ))
+
+    def _results(
+        self, starts: list[Expr], line: Expr, part: Expr, channel: Expr, column: Expr
+    ) -> None:
+        """``line``: the index of the first result of the row; ``channel``: the first one, in a cell
+        of the ring."""
+        even, odd = self._sums(starts, part, channel, column)
+        result = self.scaler.eight(even, odd, mul(part, const(2)))
+        at = add(line, mul(column, const(self.window.y[3])), channel)
+        self.b.store_vector(self.output, at, result, min(EIGHT, self.pixels * self.channels))
+
+    def _sums(
+        self, starts: list[Expr], part: Expr, channel: Expr, column: Expr
+    ) -> tuple[Expr, Expr]:
+        """Two vectors of sums, those of even channels and of odd ones, each ``_UNSIGNED`` too large
+        for each group: products are summed as numbers of 16 bits without a sign, so that
+        neighbours can be added as words.
+        """
         b, window, cell = self.b, self.window, self.ring.cell
-        sums: list[Expr] = []
+        total: Expr | None = None
+        odd: Expr = const(0)
+        base = b.let("w", mul(part, const(EIGHT * sum(map(len, self.groups)))))
+        columns = mul(column, const(window.stride[1] * cell))
         number = 0
-        base = b.let("w", mul(block, const(BYTES * sum(map(len, self.groups)))))
-        columns = mul(ox, const(window.stride[1] * cell))
         for g, group in enumerate(self.groups):
-            halves: dict[str, Expr] = {}
-            for tap in group:
+            products: Expr = const(0)
+            for i, tap in enumerate(group):
                 ky, kx = divmod(tap, window.kernel[1])
-                at = add(starts[ky], columns, const(kx * window.dilation[1] * cell))
-                x = b.let(f"values_tap{tap}", load_vector(self.ring.rows, at, Scalar.I8X16))
-                index = add(base, const(number * BYTES))
-                w = b.let(f"weights_tap{tap}", load_vector(self.packed, index, Scalar.I8X16))
-                for letter in "bt":
-                    product = call(f"mve_mull{letter}_s8", x, w, type_=Scalar.I16X8)
-                    if letter in halves:
-                        product = call(
-                            "mve_add_s16", halves[letter], product, type_=Scalar.I16X8
-                        )
-                    halves[letter] = b.let(f"products_{letter}_tap{tap}", product)
+                at = add(starts[ky], channel, columns, const(kx * window.dilation[1] * cell))
+                x = b.let(f"values_tap{tap}", load_vector(self.ring.rows, at, Scalar.I16X8))
+                index = add(base, const(number * EIGHT))
+                w = b.let(f"weights_tap{tap}", load_vector(self.packed, index, Scalar.I16X8))
+                product = call("mve_mul_s16", x, w, type_=Scalar.I16X8)
+                if i == 0:
+                    product = call("mve_mlas_s16", x, w, i32(_UNSIGNED), type_=Scalar.I16X8)
+                else:
+                    product = call("mve_add_s16", products, product, type_=Scalar.I16X8)
+                products = b.let(f"products_tap{tap}", product)
                 number += 1
-            wide = [
-                vector(f"movl{half}_s16", halves[letter]) for half in "bt" for letter in "bt"
-            ]
-            if sums:
-                wide = [vector("add_s32", s, more) for s, more in zip(sums, wide, strict=True)]
-            sums = [b.let(f"sums_g{g}_v{v}", value) for v, value in enumerate(wide)]
-        return sums
+            words = b.let(f"words_g{g}", vector("words_s16", products))
+            upper = vector("upper_s32", words)
+            if total is not None:
+                words, upper = vector("add_s32", total, words), vector("add_s32", odd, upper)
+            total, odd = b.let(f"total_g{g}", words), b.let(f"odd_g{g}", upper)
+        # The sum of odd channels is in the upper halves of the total, too.
+        if total is None:
+            raise ValueError("a window without taps has no sums")
+        return b.let("even", vector("sub_s32", total, vector("raised_s32", odd))), odd
 
 
 def _groups(taps: Int8s) -> list[list[int]]:
@@ -161,12 +211,6 @@ def _first_fit(sizes: npt.NDArray[np.int64]) -> list[list[int]]:
 
 
 def _packed(taps: Int8s, lanes: npt.NDArray[np.int64]) -> Int8s:
-    """int8[blocks, taps, 16]"""
+    """int8[parts, taps, 8]"""
     chosen = np.where(lanes[:, None, :] < 0, 0, taps[:, np.maximum(lanes, 0)].swapaxes(0, 1))
     return chosen.astype(np.int8)
-
-
-def _across(lanes: npt.NDArray[np.int64]) -> list[int]:
-    """The channels of each of the four vectors of sums of every block."""
-    order: list[int] = lanes.reshape(-1, LANES, LANES).swapaxes(1, 2).reshape(-1).tolist()
-    return order

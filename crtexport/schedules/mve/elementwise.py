@@ -18,7 +18,7 @@ UNROLL = 2
 
 def lower(context: Context, op: Add | Sub | Mul) -> Lowered | None:
     """A node that keeps its operator's rules; None where this is no way."""
-    return vector_elementwise.lower(context, op, _Machine(), Scalar.I32X4, UNROLL)
+    return vector_elementwise.lower(context, op, _Machine(), Scalar.I32X4, UNROLL, assembled=True)
 
 
 class _Machine(RequantizingVectors, frozen=True):

@@ -84,6 +84,22 @@ class Sums:
     def channels(self) -> int:
         return len(self.folded)
 
+    @property
+    def columns(self) -> int:
+        """Numbers of each channel that scaling reads."""
+        if self.steps:
+            return len(self.steps)
+        many, shifts = len(self.multiplier.mantissas) > 1, self.multiplier.shifts
+        return 1 + many * (1 + (min(shifts) < 0) + (max(shifts) > 0))
+
+    @property
+    def integer_steps(self) -> int:
+        """Operations other than products that scale a vector of sums, less those of all layers."""
+        if self.steps:
+            return sum(name in ("add", "rshl") for name, _ in self.steps)
+        away = 2 if self.low < self.zero else 0
+        return 1 + away + (max(self.multiplier.shifts) > 0)
+
     @staticmethod
     def of(context: Context, channel_axis: int, *, fully_connected: bool = False) -> Sums | None:
         """None where sums aren't of int8 or int16 values times int8 weights, or are scaled in
@@ -133,8 +149,11 @@ _MEANINGS = {
 class Scaler:
     """Emits the way from vectors of sums to int8 values, in vectors of 32-bit lanes."""
 
-    def __init__(self, lowering: Lowering, sums: Sums, order: Sequence[int]) -> None:
-        """``order``: the channel of each lane of all vectors, one after the other; -1 is none."""
+    def __init__(
+        self, lowering: Lowering, sums: Sums, order: Sequence[int], plus: int = 0
+    ) -> None:
+        """``order``: the channel of each lane of all vectors, one after the other; -1 is none.
+        ``plus``: what is added to all sums, which wrap."""
         self.b, self.sums = lowering.b, sums
         shifts = sums.multiplier.shifts
         self._left = max(shifts) > 0
@@ -144,7 +163,8 @@ class Scaler:
             parts = [_lanes(column, order) for _, column in sums.steps]
             meanings = [_MEANINGS[name] for name, _ in sums.steps]
         else:
-            parts, meanings = [_lanes(sums.folded, order)], ["bias"]
+            folded = (sums.folded + plus).astype(np.uint32).astype(np.int32).astype(np.int64)
+            parts, meanings = [_lanes(folded, order)], ["bias"]
         if sums.floats:
             scales = _lanes(sums.multiplier.reals, order).astype(np.float32)
             parts.append(scales.view(np.int32).astype(np.int64))
@@ -164,42 +184,30 @@ class Scaler:
         self._stride = table.shape[1] * LANES
         self._table = lowering.derived("scaling", Scalar.I32, table, note)
 
-    def __call__(self, acc: Expr, number: Expr) -> Expr:
-        """The i32x4 of results for the sums ``acc`` of vector ``number`` (index)."""
-        sums = self.sums
-        return clamped(self.b, self._scaled(acc, number), sums.zero, (sums.low, sums.high))
-
     def eight(self, even: Expr, odd: Expr, first: Expr) -> Expr:
         """The i16x8 of results for the sums of two vectors from ``first`` on, which has the even
-        lanes, of a layer of int16."""
-        b, sums = self.b, self.sums
+        lanes."""
         wide = []
         for i, acc in enumerate((even, odd)):
-            with b.named(("even", "odd")[i]):
-                wide.append(self._scaled(acc, add(first, const(i))))
+            with self.b.named(("even", "odd")[i]):
+                wide.append(self.scaled(acc, add(first, const(i))))
+        return self.narrow(*wide)
+
+    def narrow(self, *wide: Expr) -> Expr:
+        """The results, in a vector, of those of a vector of sums; of two, whose lanes are
+        even and odd in turn, in one of twice as many lanes."""
+        b, sums = self.b, self.sums
+        if len(wide) == 1:
+            return clamped(b, wide[0], sums.zero, (sums.low, sums.high))
         value = call("mve_narrow_s32", *wide, type_=Scalar.I16X8)
+        if sums.zero:
+            zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
+            value = call("mve_qadd_s16", value, zero, type_=Scalar.I16X8)
         return b.let("result", limited(value, (sums.low, sums.high), DType.INT16.limits))
 
-    def sixteen(self, accs: Sequence[Expr], first: Expr) -> Expr:
-        """The i8x16 of results for the sums ``accs`` of four vectors from ``first`` on, whose lane
-        4 * i + j is lane i of the j-th of them."""
-        b, sums = self.b, self.sums
-        wide = []
-        for j, acc in enumerate(accs):
-            with b.named(f"v{j}"):
-                wide.append(self._scaled(acc, add(first, const(j))))
-        halves = []
-        for even, odd in ((0, 2), (1, 3)):
-            half = call("mve_narrow_s32", wide[even], wide[odd], type_=Scalar.I16X8)
-            zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
-            halves.append(b.let(f"half_v{even}v{odd}", call(
-                "mve_qadd_s16", half, zero, type_=Scalar.I16X8
-            )))
-        value = call("mve_narrow_s16", *halves, type_=Scalar.I8X16)
-        return b.let("result", limited(value, (sums.low, sums.high), DType.INT8.limits))
-
-    def _scaled(self, acc: Expr, number: Expr) -> Expr:
-        """The multiples of the sums, before the zero point."""
+    def scaled(self, acc: Expr, number: Expr) -> Expr:
+        """The multiples of the sums ``acc`` of vector ``number`` (index), before the zero point.
+        """
         b, sums = self.b, self.sums
         start = b.let("scaling_at", mul(number, const(self._stride)))
         column = iter(range(self._stride // LANES))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from crtexport.kir import interpreter
 from crtexport.kir import language as kir
+from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.assemble import Assembled, assemble
-from crtexport.kir.assembly.spellings import Features
 from crtexport.kir.builder import (
     KernelBuilder,
     add,

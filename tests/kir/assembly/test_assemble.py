@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtexport.kir.assembly.instructions import UnsupportedError
-from crtexport.kir.assembly.spellings import Features
+from crtexport.kir.assembly.armv7em.instructions import UnsupportedError
+from crtexport.kir.assembly.armv7em.spellings import Features
 from tests.kir.assembly.loops import Drawn, assert_same
 
 

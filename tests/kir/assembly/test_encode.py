@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crtexport.kir.assembly.armv7em.text import short
 from crtexport.kir.assembly.encode import encode
-from crtexport.kir.assembly.text import short
 from tests.helpers import require
 
 _REGISTERS = st.sampled_from([*(f"r{number}" for number in range(13)), "lr"])
@@ -70,10 +70,10 @@ def lines(draw: st.DrawFn) -> str:
             return f"{draw(st.sampled_from(['ssat', 'usat']))} {a}, #{bits}, {b}"
 
 
-def assembled(text: str, folder: Path) -> bytes:
+def assembled(text: str, folder: Path, processor: str = "-mcpu=cortex-m4") -> bytes:
     """Returns what GNU's assembler makes of lines."""
     (folder / "t.s").write_text(f".syntax unified\n.thumb\n{text}\n")
-    flags = ("-mcpu=cortex-m4", "-mthumb")
+    flags = (processor, "-mthumb")
     for command in (
         (require("arm-none-eabi-as"), *flags, "t.s", "-o", "t.o"),
         (require("arm-none-eabi-objcopy"), "-O", "binary", "-j", ".text", "t.o", "t.bin"),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from crtexport.kir import language as kir
-from crtexport.kir.assembly.instructions import (
+from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     Argument,
     Block,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from crtexport.kir import language as kir
-from crtexport.kir.assembly.addresses import Addresses, Linear
-from crtexport.kir.assembly.instructions import (
+from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear
+from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     ZERO,
     Argument,
@@ -28,8 +28,8 @@ from crtexport.kir.assembly.instructions import (
     instructions,
     parts,
 )
-from crtexport.kir.assembly.spellings import STORES, Features
-from crtexport.kir.assembly.values import NARROW, WORDS, Values, bytes_of
+from crtexport.kir.assembly.armv7em.spellings import STORES, Features
+from crtexport.kir.assembly.armv7em.values import NARROW, WORDS, Values, bytes_of
 from crtexport.kir.builder import const
 from crtexport.kir.language import BinaryOp, Expr, Scalar, Stmt
 from crtexport.kir.walk import bodies, expressions, walk_expr

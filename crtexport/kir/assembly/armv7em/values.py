@@ -11,8 +11,8 @@ from collections import Counter
 from msgspec import Struct
 
 from crtexport.kir import language as kir
-from crtexport.kir.assembly.addresses import Addresses, Linear
-from crtexport.kir.assembly.instructions import (
+from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear
+from crtexport.kir.assembly.armv7em.instructions import (
     Block,
     Constant,
     Instruction,
@@ -23,7 +23,7 @@ from crtexport.kir.assembly.instructions import (
     constant,
     encodable,
 )
-from crtexport.kir.assembly.spellings import CALLS, LOADS, Features
+from crtexport.kir.assembly.armv7em.spellings import CALLS, LOADS, Features
 from crtexport.kir.language import NEGATED, BinaryOp, CompareOp, Expr, Scalar
 
 _INDEX, _I32 = Scalar.INDEX, Scalar.I32

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.kir.assembly.instructions import (
+from crtexport.kir.assembly.armv7em.instructions import (
     STACK,
     Constant,
     Instruction,
@@ -23,8 +23,8 @@ from crtexport.kir.assembly.instructions import (
     Register,
     constant,
 )
-from crtexport.kir.assembly.spellings import Features
-from crtexport.kir.assembly.timing import cycles
+from crtexport.kir.assembly.armv7em.spellings import Features
+from crtexport.kir.assembly.armv7em.timing import cycles
 
 _MOST_FREE = 4
 """The most registers that loads leave to what uses the values; which number is best is tried."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.instructions import Kind
+from crtexport.kir.assembly.armv7em.instructions import Kind
 from crtexport.kir.language import Scalar
 
 LOADS = {

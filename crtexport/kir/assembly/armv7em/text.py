@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.allocate import Placed
-from crtexport.kir.assembly.instructions import (
+from crtexport.kir.assembly.armv7em.allocate import Placed
+from crtexport.kir.assembly.armv7em.instructions import (
     STACK,
     Argument,
     Block,
@@ -19,14 +19,16 @@ from crtexport.kir.assembly.instructions import (
     Register,
     instructions,
 )
+from crtexport.kir.assembly.frame import (
+    CALLED,
+    IN_REGISTERS,
+    arranged,
+    moves_between,
+    name_of,
+)
 
-_IN_REGISTERS = 4
-"""Arguments that aren't on the stack."""
 _LOW = re.compile(r"r[0-7]")
-_NAMES = {13: "sp", 14: "lr", 15: "pc"}
 _SETS_FLAGS = frozenset({"add", "sub", "mov", "lsl", "lsr", "asr", "mul", "and", "orr", "eor"})
-_CALLED = 4
-"""From this register on, functions leave to their callers what is in them."""
 
 
 class Text(Struct, frozen=True):
@@ -36,10 +38,6 @@ class Text(Struct, frozen=True):
     lines: tuple[str, ...]
     arguments: tuple[Argument, ...]
     around: int
-
-
-def name_of(number: int) -> str:
-    return _NAMES.get(number, f"r{number}")
 
 
 def short(line: str) -> str:
@@ -82,9 +80,12 @@ class _Printer:
         self.placed = placed
         used = {n for numbers in placed.numbers.values() for n in numbers.values()}
         given = [one for one in arguments if self._used(one.register)]
-        self.saved = sorted(n for n in used if n >= _CALLED and n != 12)
-        self.arguments = self._arranged(given)
-        on_stack = [one.register for one in self.arguments[_IN_REGISTERS:]]
+        self.saved = sorted(n for n in used if n >= CALLED and n != 12)
+        self.arguments = arranged(
+            given, lambda one: placed.lasting.get(one.register),
+            last=lambda one: one.register in placed.slots,
+        )
+        on_stack = [one.register for one in self.arguments[IN_REGISTERS:]]
         own = [one for one in placed.slots if one not in on_stack]
         self.frame = 4 * len(own)
         self.slots = {one: 4 * number for number, one in enumerate(own)}
@@ -96,22 +97,6 @@ class _Printer:
 
     def _used(self, register: Register) -> bool:
         return register in self.placed.lasting or register in self.placed.slots
-
-    def _arranged(self, given: list[Argument]) -> list[Argument]:
-        """Arguments in such an order that most are where they are wanted."""
-        places: list[Argument | None] = [None] * min(_IN_REGISTERS, len(given))
-        left = []
-        for one in given:
-            number = self.placed.lasting.get(one.register, -1)
-            if one.register not in self.placed.slots and 0 <= number < len(places):
-                places[number] = one
-            else:
-                left.append(one)
-        left.sort(key=lambda one: one.register in self.placed.slots)
-        for number, place in enumerate(places):
-            if place is None:
-                places[number] = left.pop(0)
-        return [*(one for one in places if one is not None), *left]
 
     def function(self, nodes: list[Node]) -> Text:
         self._enter()
@@ -132,28 +117,19 @@ class _Printer:
         moves = {}
         for number, one in enumerate(self.arguments):
             register = one.register
-            if number < _IN_REGISTERS and register in self.placed.slots:
+            if number < IN_REGISTERS and register in self.placed.slots:
                 self._line(f"str {name_of(number)}, [sp, #{self.slots[register]}]")
-            elif number < _IN_REGISTERS and self.placed.lasting[register] != number:
+            elif number < IN_REGISTERS and self.placed.lasting[register] != number:
                 moves[self.placed.lasting[register]] = number
-        self._move(moves)
-        for one in self.arguments[_IN_REGISTERS:]:
+        spare = 12 if 12 not in (*moves, *moves.values()) else 14  # R12 is free, or in a circle
+        for target, source in moves_between(moves, spare):
+            self._line(f"mov {name_of(target)}, {name_of(source)}")
+        for one in self.arguments[IN_REGISTERS:]:
             if one.register not in self.placed.slots:
                 number = self.placed.lasting[one.register]
                 self._line(f"ldr {name_of(number)}, [sp, #{self.slots[one.register]}]")
                 self.around += 1
         self.around += len(moves)
-
-    def _move(self, moves: dict[int, int]) -> None:
-        """Moves registers (to: from) that others may be moved to."""
-        while moves:
-            target = next((to for to in moves if to not in moves.values()), None)
-            if target is None:  # a circle: R12 is free here, or a part of it
-                target = next(iter(moves))
-                spare = 12 if 12 not in (*moves, *moves.values()) else 14
-                self._line(f"mov {name_of(spare)}, {name_of(target)}")
-                moves = {to: spare if source == target else source for to, source in moves.items()}
-            self._line(f"mov {name_of(target)}, {name_of(moves.pop(target))}")
 
     def _leave(self) -> None:
         if self.frame:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.kir.assembly.instructions import (
+from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     STACK,
     Block,
@@ -26,9 +26,9 @@ from crtexport.kir.assembly.instructions import (
     Register,
     UnsupportedError,
 )
-from crtexport.kir.assembly.order import Facts, Graph, Ordered, ordered
-from crtexport.kir.assembly.spellings import Features
-from crtexport.kir.assembly.timing import TAKEN
+from crtexport.kir.assembly.armv7em.order import Facts, Graph, Ordered, ordered
+from crtexport.kir.assembly.armv7em.spellings import Features
+from crtexport.kir.assembly.armv7em.timing import TAKEN
 from crtexport.kir.language import Const
 
 NUMBERS = (*range(13), 14)

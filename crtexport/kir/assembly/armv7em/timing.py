@@ -9,8 +9,8 @@ in the middle of its range.
 
 from __future__ import annotations
 
-from crtexport.kir.assembly.instructions import Instruction, Kind
-from crtexport.kir.assembly.spellings import Features
+from crtexport.kir.assembly.armv7em.instructions import Instruction, Kind
+from crtexport.kir.assembly.armv7em.spellings import Features
 
 TAKEN = 3
 """Cycles of a branch that is taken: one and, to fetch what is there, two, in the middle."""
