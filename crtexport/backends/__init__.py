@@ -1,6 +1,6 @@
 """Artifacts as text and bits: C99 sources, and LLVM modules compiled to objects.
 
-No neural-network word in here. The C printers (``c_*``) and the LLVM printers (``llvm_*``) do not
+Nothing here knows neural networks. The C printers (``c/``) and the LLVM printers (``llvm/``) do not
 know each other; what both must agree on is in :mod:`crtexport.artifact`.
 
 A program that has an :class:`~crtexport.artifact.model.Artifact`

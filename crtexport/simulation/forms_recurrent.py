@@ -26,7 +26,7 @@ def _lstm(graph: Graph, node: Node) -> Form:
     intermediates: tuple[TensorType, ...] = ()
     dtype = graph.type(graph.required(node, 0)).dtype
     if dtype is not DType.FLOAT32:
-        # No elements: TensorFlow Lite Micro takes no others.
+        # Empty tensors, since TensorFlow Lite Micro takes no others.
         gate = TensorType(DType.INT16, (0,), Quantization((2.0**-12,), (0,)))
         hidden = Quantization((op.hidden_scale,), (op.hidden_zero_point,))
         intermediates = (*[gate] * 4, TensorType(dtype, (0,), hidden))

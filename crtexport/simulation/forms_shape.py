@@ -12,7 +12,7 @@ from crtexport.simulation.tflite_form import Form, Former, by_operator, integers
 from crtexport.support.errors import CrtExportError
 
 VERSIONS = {"BROADCAST_TO": 2, "DYNAMIC_UPDATE_SLICE": 1, "SPLIT_V": 2}
-"""Versions of operators for which the element type doesn't decide."""
+"""Versions of operators that don't depend on the element type."""
 
 
 def _slice(graph: Graph, node: Node) -> Form:
@@ -39,10 +39,10 @@ def _slice(graph: Graph, node: Node) -> Form:
             continue
         begin, size, stride = next(ranges)
         if kind == "dropped":
-            stride = 1  # runtimes read elsewhere with another one
+            stride = 1  # runtimes read wrong cells with any other one
         end = begin + size * stride
         rows.append((begin, end, stride))
-        # An end of -1 would count from the back.
+        # An end of -1 would mean the last cell.
         masks["EndMask"] |= (end < 0) << entry
         masks["ShrinkAxisMask"] |= (kind == "dropped") << entry
     columns = zip(*rows, strict=True)
@@ -104,7 +104,7 @@ def _mirror_pad(op: ops.MirrorPad) -> Form:
 
 
 def _transpose(op: ops.Transpose) -> Form:
-    if not op.permutation:  # runtimes crash on scalars, or go on for ever
+    if not op.permutation:  # runtimes crash or never return on scalars
         return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(())})
     return Form("TRANSPOSE", "TransposeOptions", steering=(integers(op.permutation),))
 

@@ -31,4 +31,4 @@ def _form(graph: Graph, node: Node) -> Form:
 
 
 FORMERS: Mapping[type[Op], Former] = dict.fromkeys((LeakyRelu, Gelu, L2Normalization, Cast), _form)
-"""The writers of those functions that have options."""
+"""The writers of the functions that have options."""

@@ -16,7 +16,8 @@ from crtexport.support.errors import CrtExportError
 def sums(graph: Graph, node: Node) -> dict[str, Value]:
     """Returns the field with the accumulator's type of an int16 operator.
 
-    LiteRT 2.x goes by it, tflite-runtime 2.14 by the bias; without one, by the operator.
+    LiteRT 2.x decides by it; tflite-runtime 2.14 decides by the type of the bias or, without a
+    bias, by the operator.
     """
     if graph.type(graph.required(node, 0)).dtype is not DType.INT16:
         return {}

@@ -20,7 +20,7 @@ from crtexport.simulation.mapped import Mapped, map_constants, pointers_object
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
 COMPILERS = ("cc", "gcc", "clang")
-# Contraction would give other floats than the exported code has on its target.
+# Contraction would compute other floats than the exported code does on its target.
 _CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC")
 _MACHINES = {"x86_64": "EM_X86_64", "AMD64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 _POINTER_BITS = 8 * ctypes.sizeof(ctypes.c_void_p)
@@ -31,8 +31,7 @@ class LoadedCode(Protocol):
     """Loaded code."""
 
     def address(self, symbol: str) -> int | None:
-        """Returns the address of ``symbol`` in this process, None when the code doesn't define it.
-        """
+        """Returns the address of ``symbol`` in this process; None if the code doesn't define it."""
 
 
 class SharedLibrary:
@@ -40,7 +39,7 @@ class SharedLibrary:
 
     def __init__(self, handle: ctypes.CDLL, keep: tuple[Any, ...] = ()) -> None:
         self.handle = handle
-        self._keep = keep  # what owns the constants
+        self._keep = keep  # the owners of the constants
 
     def address(self, symbol: str) -> int | None:
         try:
@@ -54,18 +53,18 @@ class ObjectLibrary:
 
     def __init__(self, addresses: dict[str, int], keep: tuple[Any, ...]) -> None:
         self._addresses = addresses
-        self._keep = keep  # what owns the memory
+        self._keep = keep  # the owners of the memory
 
     def address(self, symbol: str) -> int | None:
         return self._addresses.get(symbol)
 
 
 def load_objects(objects: Iterable[Blob]) -> ObjectLibrary:
-    """Links ELF objects for this kind of computer into this process.
+    """Links ELF objects for this computer's processor into this process.
 
     Constants in files stay there until they are used. Undefined symbols are resolved in this
-    process (the C library). Raises ToolMissingError without llvmlite, CrtExportError for objects
-    that can't be linked here.
+    process (the C library). Raises ToolMissingError without llvmlite, and CrtExportError for
+    objects that can't be linked here.
     """
     try:
         import llvmlite.binding as llvm  # noqa: PLC0415
@@ -102,8 +101,8 @@ def load_objects(objects: Iterable[Blob]) -> ObjectLibrary:
 
 
 def _symbols(blobs: Sequence[Blob]) -> list[str]:
-    """Returns the symbols that the objects define, if they are for this computer and none is
-    missing."""
+    """Returns the symbols that the objects define. Raises CrtExportError for objects of another
+    processor, and for undefined symbols that this process lacks."""
     defined: list[str] = []
     hidden: set[str] = set()
     undefined: set[str] = set()

@@ -17,11 +17,11 @@ from crtexport.support.errors import CrtExportError, RunFailedError
 class OnnxReference:
     """A file in ONNX Runtime; a context manager, whose process ends with it.
 
-    ``graph`` is what was read of the file with ``choices``: its inputs go by their names, those
-    that have a value in ``choices`` get that. ``every_layer``: its outputs are results inside of
-    the network, by their names in the file. Raises ToolMissingError where the runtime isn't there
-    or can't start, and CrtExportError for a model that it refuses, and for images with their
-    channels last, which the file hasn't.
+    ``graph`` is what was imported from the file with ``choices``: its inputs have the same names,
+    and inputs with a value in ``choices`` get that value. ``every_layer``: the outputs of ``graph``
+    are intermediate results, by their names in the file. Raises ToolMissingError if the runtime is
+    missing or can't start, and CrtExportError for a model that it refuses, and for images with
+    channels last, since those of the file have channels first.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class OnnxReference:
         return self._named(self._runtime.run(self._given(inputs)))
 
     def exact(self, inputs: Sequence[Array]) -> list[Array] | None:
-        """Returns the outputs computed in float64; None where nothing is there that does it."""
+        """Returns the outputs computed in float64; None if no installed package computes them."""
         try:
             found = self._named(self._runtime.exact(self._given(inputs)))
         except RunFailedError:

@@ -35,8 +35,8 @@ def simulate_models(
     package: Package, samples: Mapping[str, Sequence[Mapping[str, Array]]],
     device_code: Sequence[Path] = (),
 ) -> dict[str, list[dict[str, Array]]]:
-    """Returns the same for several models of a package, by name: they run alternately, sample by
-    sample."""
+    """Returns the outputs of several models of a package, by name; they run alternately, sample by
+    sample. Arguments and errors are as of :func:`simulate_package`."""
     models = [package.select(name) for name in samples]
     library = _library(package, device_code)
     simulations = [_simulation(model, library) for model in models]

@@ -18,9 +18,12 @@ _MOVES = (
 
 
 def random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
-    """Returns the arrays of ``samples`` inferences, in the order of the graph's inputs: floats
-    from a normal distribution, integers from their whole range, and what is an index, or becomes
-    one, below the number of rows that it chooses from, as the runtimes refuse other indices."""
+    """Returns the arrays of ``samples`` inferences, in the order of the graph's inputs.
+
+    Floats are drawn from a normal distribution, integers from their whole range, and indices, or
+    values that become indices, below the number of rows that they select from, since the runtimes
+    refuse others.
+    """
     rng, limits = np.random.default_rng(seed), index_limits(graph)
     return [
         [_random(graph.type(tensor), limits.get(tensor), rng) for tensor in graph.inputs]
@@ -29,8 +32,8 @@ def random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
 
 
 def index_limits(graph: Graph) -> dict[int, int]:
-    """Returns the smallest number of elements that each tensor's values choose from, for tensors
-    whose values are indices, or become some without arithmetic."""
+    """Returns the smallest number of elements that each tensor's values select from, for tensors
+    whose values are indices or become indices without arithmetic."""
     limits: dict[int, int] = {}
 
     def limit(tensor: int | None, most: int) -> None:

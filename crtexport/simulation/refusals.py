@@ -1,4 +1,4 @@
-"""Networks that a reference runtime can't serve for."""
+"""Networks that a reference runtime can't check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crtexport.support.errors import CrtExportError
 
 
 def in_plain_words(refusal: CrtExportError, numerics: Numerics) -> CrtExportError:
-    """Returns a runtime's refusal, for an operator that only another runtime has in plain words."""
+    """Returns a runtime's refusal, in plain words if only another runtime has the operator."""
     missing = re.search(r"unresolved custom op: (\w+)", refusal.problem)
     if missing is None or numerics is Numerics.TFLM:
         return refusal
@@ -23,8 +23,8 @@ def in_plain_words(refusal: CrtExportError, numerics: Numerics) -> CrtExportErro
 
 
 def refuse_unknown(graph: Graph) -> None:
-    """Refuses what the runtimes take and compute with memory that isn't its own: SVDF with an int8
-    state, which only TFLite Micro has."""
+    """Refuses networks that the runtimes accept but compute wrong, by reading memory that isn't
+    theirs: SVDF with an int8 state, which only TFLite Micro supports."""
     for inner in graph.nested() if graph.numerics is not Numerics.TFLM else ():
         for node in inner.nodes:
             if not isinstance(node.op, Svdf):

@@ -60,7 +60,7 @@ KINDS: dict[RuntimeName, _Kind] = {
     "onnxruntime": _Kind(
         "onnxruntime", "CRTEXPORT_ONNX_PYTHON", "onnx", ("onnxruntime>=1.20",), (11, 12, 13, 14),
     ),
-    # No runtime, but what quantizes for one.
+    # Not a runtime: it quantizes for one.
     "onnxruntime.quantization": _Kind(
         "onnx", "CRTEXPORT_ONNX_PYTHON", "quantize", ("onnxruntime>=1.20", "onnx>=1.17"),
         (11, 12, 13, 14), "quantize",

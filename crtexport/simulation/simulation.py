@@ -43,12 +43,13 @@ class _GuardedMemory:
 class Simulation(Struct, frozen=True, eq=False):
     """A loaded model.
 
-    ``workspace_size`` and ``state_size`` in bytes count when ``workspace_caller``: each run then
-    has a workspace of its own, and all runs share the state, which the model keeps from run to run.
-    Where the model owns it, all simulations of one library share it. ``devices`` is the number of
-    contexts that the model takes; they are zeroed memory. ``image_buffer``: bytes and alignment of
-    the caller's buffer for device programs. ``feed``: the rows of the input, bytes of a row, and
-    further rows for a further result (0: there is none), where they are given one after the other.
+    ``workspace_size`` and ``state_size``, in bytes, are used if ``workspace_caller``: each run then
+    gets a workspace of its own, and all runs share the state, which keeps its values between runs.
+    If the model owns its memory, all simulations of one library share it. ``devices`` is the number
+    of contexts that the model takes; they are zeroed memory. ``image_buffer``: bytes and alignment
+    of the caller's buffer for device programs. ``feed``: the number of rows of the input, the bytes
+    of a row, and the number of rows until the next result (0: there is none), if rows are passed
+    one after the other.
     """
 
     module: str
@@ -68,7 +69,8 @@ class Simulation(Struct, frozen=True, eq=False):
     _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
 
     def reset(self) -> None:
-        """Calls ``tvmgen_<m>_reset``: variables get their initial values. Nothing to do without."""
+        """Calls ``tvmgen_<m>_reset``: variables get their initial values. Does nothing without
+        variables."""
         if not self.state_size:
             return
         struct = _pointers([m.address for m in self._pools()])
@@ -91,8 +93,8 @@ class Simulation(Struct, frozen=True, eq=False):
         return self.run_whole(inputs)
 
     def run_whole(self, inputs: Sequence[Array]) -> list[Array]:
-        """Calls ``tvmgen_<m>_run`` also where the input may be given row by row; else as
-        :meth:`run`."""
+        """Calls ``tvmgen_<m>_run`` with the whole input even if the model can take it row by row;
+        otherwise as :meth:`run`."""
         memories = self._memories(inputs)
         count, outputs = len(self.inputs), len(self.outputs)
         addresses = [m.address for m in memories]
@@ -108,9 +110,9 @@ class Simulation(Struct, frozen=True, eq=False):
     def _run_by_rows(
         self, inputs: Sequence[Array], rows: int, row_bytes: int, hop: int
     ) -> list[Array]:
-        """Calls ``tvmgen_<m>_begin``, ``_feed`` and ``_finish``: rows are given one, two, three at
-        a time, and so on, and are gone when the call ends. Where a network goes on from one result
-        to the next, other rows come first: the result is the last of several."""
+        """Calls ``tvmgen_<m>_begin``, ``_feed`` and ``_finish``. Rows are passed one, two, three at
+        a time, and so on, in memory that is gone after the call. If a network continues from one
+        result to the next, other rows are passed first, and the last result is returned."""
         self._check_inputs(inputs)
         pools = self._pools()
         more = (ctypes.byref(_pointers([m.address for m in pools])),) if pools else ()
@@ -145,14 +147,14 @@ class Simulation(Struct, frozen=True, eq=False):
     def _checked(
         self, name: str, memories: Sequence[_GuardedMemory], *arguments: object
     ) -> int:
-        """Calls a function; returns its result, which must be no error."""
+        """Calls a function and returns its result; raises RunFailedError for an error code."""
         numbers = [n for n, argument in enumerate(arguments) if isinstance(argument, int)]
         code = int(self._function(name, len(arguments), numbers=numbers)(*arguments))
         _accept(memories, name, min(code, 0))
         return code
 
     def _run_inside(self, inputs: Sequence[Array]) -> list[Array]:
-        """The same where inputs and outputs lie in the workspace."""
+        """As :meth:`run`, for inputs and outputs that lie in the workspace."""
         self._check_inputs(inputs)
         pools = self._pools()
         arguments = (ctypes.byref(_pointers([m.address for m in pools])),) if pools else ()
@@ -182,7 +184,7 @@ class Simulation(Struct, frozen=True, eq=False):
         return addresses
 
     def _contexts(self) -> list[ctypes.Array[ctypes.c_void_p]]:
-        """The struct of device contexts, if the model takes any."""
+        """Returns the struct of device contexts; empty if the model takes none."""
         if not self.devices:
             return []
         if not self._contexts_held:
@@ -192,7 +194,7 @@ class Simulation(Struct, frozen=True, eq=False):
         return [_pointers([ctypes.addressof(context) for context in self._contexts_held])]
 
     def _pools(self) -> list[_GuardedMemory]:
-        """Returns the caller's memory beside inputs and outputs, as in abi.caller_pools."""
+        """Returns the caller's memory other than inputs and outputs, as in abi.caller_pools."""
         if not self.workspace_caller:
             return []
         if self.state_size and not self._state:
@@ -210,7 +212,8 @@ class Simulation(Struct, frozen=True, eq=False):
         self, symbol: str, arity: int, returned: type[ctypes._CDataType] = ctypes.c_int32,
         numbers: Sequence[int] = (),
     ) -> ctypes._FuncPointer:
-        """Returns a function of the code; its arguments are pointers, but those in ``numbers``."""
+        """Returns a function of the code; its arguments are pointers, except those in ``numbers``.
+        """
         address = self.library.address(symbol)
         if address is None:
             raise CrtExportError("the code has no such function", location=symbol)
@@ -218,7 +221,7 @@ class Simulation(Struct, frozen=True, eq=False):
         return ctypes.CFUNCTYPE(returned, *kinds)(address)
 
     def _memories(self, inputs: Sequence[Array]) -> list[_GuardedMemory]:
-        """Buffers for inputs (filled), outputs and the caller's pools."""
+        """Returns buffers for inputs (filled), outputs and the caller's pools."""
         self._check_inputs(inputs)
         memories = [_GuardedMemory(t.name, t.type.nbytes) for t in (*self.inputs, *self.outputs)]
         for memory, array in zip(memories, inputs, strict=False):
@@ -238,7 +241,7 @@ class Simulation(Struct, frozen=True, eq=False):
         return self._arrays(memories[len(self.inputs) : len(self.inputs) + len(self.outputs)])
 
     def _arrays(self, outputs: Sequence[_GuardedMemory]) -> list[Array]:
-        """The contents of the buffers of outputs."""
+        """Returns the contents of the buffers of outputs."""
         return [
             memory.bytes.view(t.type.dtype.numpy).reshape(t.type.shape).copy()
             for memory, t in zip(outputs, self.outputs, strict=True)
@@ -246,7 +249,7 @@ class Simulation(Struct, frozen=True, eq=False):
 
 
 def _accept(memories: Sequence[_GuardedMemory], name: str, code: int) -> None:
-    """Raises RunFailedError for an error that ``name`` returned, or guards that it overwrote."""
+    """Raises RunFailedError if ``name`` returned an error or overwrote a guard."""
     if code:
         raise RunFailedError(f"the model returned the error {code}", location=name)
     for memory in memories:

@@ -21,10 +21,10 @@ Steering = npt.NDArray[np.int32]
 class Form(Struct, frozen=True):
     """An operator by the names of TensorFlow Lite's schema.
 
-    ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none),
-    ``fields`` the content of that. ``steering`` are constants that follow the node's inputs,
+    ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none), and
+    ``fields`` the content of that table. ``steering`` are constants that follow the node's inputs,
     ``leading`` those that come before them, ``between`` those that come after the first. ``order``
-    has the positions of the node's inputs in the file's order, None for inputs left out, where that
+    has the positions of the node's inputs in the file's order, None for omitted inputs, if that
     isn't the node's own order. ``intermediates`` are the types of tensors that only carry scales. A
     custom operator has the code "custom:" and its name, and ``custom_options``.
     """

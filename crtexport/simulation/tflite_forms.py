@@ -116,8 +116,8 @@ def version(code: str, types: tuple[DType, ...]) -> int:
 
 
 def implicit_padding(graph: Graph, node: Node, op: Windowed) -> int | None:
-    """Returns the ``tflite.Padding`` that places the windows as ``op`` does, or None if neither
-    does."""
+    """Returns the ``tflite.Padding`` that places the windows as ``op`` does; None if neither does.
+    """
     image = graph.type(graph.required(node, 0)).shape[1:3]
     counts = graph.type(node.outputs[0]).shape[1:3]
     if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D):

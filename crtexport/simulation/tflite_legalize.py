@@ -1,4 +1,4 @@
-"""Rewrites a graph for TensorFlow Lite's runtimes: operators that they can't run, by others."""
+"""Rewrites a graph for TensorFlow Lite's runtimes: replaces operators that they can't run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from crtexport.support.errors import CrtExportError
 
 
 def hybrid_weights(graph: Graph, node: Node) -> int | None:
-    """Returns the int8 weights (a tensor id) that ``node`` applies to float32 activations, if it
-    does."""
+    """Returns the int8 weights (a tensor id) that ``node`` applies to float32 activations; None if
+    it isn't such a node."""
     convolution = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
     if not isinstance(node.op, convolution | ops.FullyConnected):
         return None
@@ -49,9 +49,9 @@ def with_float_weights(graph: Graph) -> Graph:
 
 
 def computed_wrong(graph: Graph) -> bool:
-    """Returns whether tflite-runtime 2.14 computes something of ``graph`` wrong that
-    :func:`legalize` writes in another way: FULLY_CONNECTED with a scale per channel and a result
-    of more or less than two dimensions, of which it takes the second for the channels."""
+    """Returns whether tflite-runtime 2.14 computes ``graph`` wrong where :func:`legalize` has
+    another encoding: a FULLY_CONNECTED with a scale per channel and a result that isn't
+    two-dimensional, whose second dimension it takes for the channels."""
     return any(_is_wrong(inner, node) for inner in graph.nested() for node in inner.nodes)
 
 
@@ -63,11 +63,12 @@ def _is_wrong(graph: Graph, node: Node) -> bool:
 
 
 def legalize(graph: Graph) -> Graph:
-    """Returns ``graph`` with explicit PADs where a convolution pads neither SAME nor VALID, biases
-    of the scales that runtimes want, TILEs of int16 as concatenations, and without what
-    :func:`computed_wrong` finds.
+    """Returns ``graph`` in a form that the runtimes compute correctly.
 
-    The runtimes demand a bias of CONV_2D alone. New tensors follow those of ``graph``.
+    Convolutions that pad neither SAME nor VALID get explicit PADs, biases the scales that runtimes
+    require, and CONV_2D without a bias gets one, since they demand it; TILEs of int16 become
+    concatenations, and nodes of :func:`computed_wrong` are replaced. New tensors follow those of
+    ``graph``.
     """
     tensors = list(graph.tensors)
     nodes: list[Node] = []
@@ -129,7 +130,8 @@ def _dequantized(graph: Graph, node: Node, weights: int) -> Tensor:
 def _along(
     values: tuple[int, ...] | tuple[float, ...], quant: Quantization, rank: int
 ) -> npt.NDArray[np.generic]:
-    """Returns one value for all, or one per slice, as an array that broadcasts over the tensor."""
+    """Returns the values as an array that broadcasts over the tensor: one for all, or one per
+    slice."""
     shape = [1] * rank
     if quant.axis is not None:
         shape[quant.axis] = len(values)
@@ -139,8 +141,8 @@ def _along(
 def _of_rows(
     graph: Graph, node: Node, op: ops.FullyConnected, tensors: list[Tensor]
 ) -> list[Node]:
-    """Returns the layer between two RESHAPEs, computing the rows of a matrix; ``tensors`` gets
-    both matrices."""
+    """Returns the layer on the rows of a matrix, between two RESHAPEs; appends both matrices to
+    ``tensors``."""
     data, (result,) = graph.required(node, 0), node.outputs
     units, depth = graph.type(graph.required(node, 1)).shape
     rows = len(tensors)
@@ -157,7 +159,7 @@ def _of_rows(
 
 
 def _repeated(graph: Graph, node: Node, op: ops.Tile, tensors: list[Tensor]) -> list[Node]:
-    """Returns one CONCATENATION per axis; ``tensors`` gets what is between them."""
+    """Returns one CONCATENATION per axis; appends the intermediate results to ``tensors``."""
     given = graph.required(node, 0)
     type_ = graph.type(given)
     nodes: list[Node] = []
@@ -176,7 +178,7 @@ def _repeated(graph: Graph, node: Node, op: ops.Tile, tensors: list[Tensor]) -> 
 
 
 def _bias_quantization(graph: Graph, node: Node) -> Quantization | None:
-    """Returns the scales of the sums that a bias is added to."""
+    """Returns the scales of the accumulators that a bias is added to."""
     data = graph.type(graph.required(node, 0)).quant
     weights = graph.type(graph.required(node, 1)).quant
     if data is None or weights is None:

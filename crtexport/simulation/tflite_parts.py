@@ -45,10 +45,10 @@ class FilePart(Struct, frozen=True):
 
 
 def parts(graph: Graph) -> list[FilePart]:
-    """Returns the subgraphs of a file: that of ``graph``, then the one that initialises its
-    variables, if there are such, then those that its nodes run."""
+    """Returns the subgraphs of a file: that of ``graph``, then one that initialises its variables,
+    if it has any, then those of its nodes."""
     found: list[FilePart] = []
-    # Names may repeat; containers tell them apart.
+    # Names may repeat; containers make them unique.
     shared = {v: (str(v), graph.tensors[v].name) for v in sorted(resources(graph))}
     _refuse_shared_states(graph, shared)
     _PartWriter(found, legalize(graph), shared).write(outermost=True)
@@ -56,8 +56,8 @@ def parts(graph: Graph) -> list[FilePart]:
 
 
 def resources(graph: Graph) -> set[int]:
-    """Returns the variables that are read and written by operators of their own, and not as states
-    of a recurrent one."""
+    """Returns the variables that are read and written by operators of their own, rather than as
+    states of a recurrent operator."""
     found = set()
     for node in graph.nodes:
         if isinstance(node.op, ReadVariable | AssignVariable):
@@ -76,7 +76,7 @@ def _var_handle(shared: Shared, output: int) -> FileOperator:
 
 
 def _initialisation(graph: Graph, shared: Mapping[int, Shared]) -> FilePart:
-    """Returns the subgraph that gives variables their initial values."""
+    """Returns the subgraph that sets variables to their initial values."""
     tensors, operators = list[Tensor](), list[FileOperator]()
     for variable, names in shared.items():
         tensor = graph.tensors[variable]
@@ -144,7 +144,7 @@ class _PartWriter:
         return FileOperator(written, code, tuple(inputs), node.outputs, intermediates)
 
     def _steering(self, name: str, values: Steering) -> int:
-        """A new constant that steers an operator; its number."""
+        """Appends a constant operand of an operator; returns its number."""
         type_ = TensorType(DType.INT32, values.shape)
         self._tensors.append(Tensor(name, type_, ConstantRef.of(values)))
         return len(self._tensors) - 1
@@ -163,7 +163,7 @@ class _PartWriter:
             if not set(graphs[1].inputs).isdisjoint(graphs[1].outputs):
                 # tflite-runtime 2.14 copies results to inputs one by one: exchanged, one is lost.
                 graphs[1] = copy_outputs(graphs[1])
-            # What loops here are only given goes round unchanged there.
+            # Inputs that a loop only reads are also its outputs there, unchanged.
             further = plain[len(outputs):]
             graphs[1] = _giving(graphs[1], [graphs[1].inputs[p] for p in further])
             first = len(self._tensors)
@@ -180,7 +180,7 @@ class _PartWriter:
         return FileOperator(Form("WHILE", "WhileOptions", fields), ("WHILE", 1), inputs, outputs)
 
     def _zeros(self, node: Node, position: int) -> int:
-        """Adds a start for what a loop writes before it reads it."""
+        """Appends an initial value for a loop variable that is written before it is read."""
         body = node.graphs[1]
         type_ = body.type(body.inputs[position])
         zeros = ConstantRef(nbytes=type_.nbytes, data=bytes(type_.nbytes))
@@ -197,8 +197,8 @@ class _PartWriter:
 
 
 def _refuse_shared_states(graph: Graph, shared: Mapping[int, Shared]) -> None:
-    """Refuses states of recurrent operators that several subgraphs use: runtimes keep them for each
-    subgraph by itself."""
+    """Refuses states of recurrent operators that several subgraphs use: runtimes keep one for each
+    subgraph."""
     for variable in graph.variables:
         outside = sum(variable in node.inputs for node in graph.nodes if not node.graphs)
         users = _users(graph, variable)

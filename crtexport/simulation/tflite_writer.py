@@ -1,4 +1,4 @@
-"""Graph to .tflite, so that the reference runtimes run networks that came from elsewhere."""
+"""Writes a graph as .tflite, so that the reference runtimes can run networks of other formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from crtexport.simulation.tflite_parts import FileOperator, parts
 from crtexport.support.errors import CrtExportError
 
 MAX_CONSTANTS = (1 << 31) - (1 << 24)
-"""Bytes of constants in a file: flatbuffers end at 2 GiB, and the tables need some room."""
+"""The most bytes of constants in a file: flatbuffers end at 2 GiB, and the tables need some of it.
+"""
 
 _SCHEMA_VERSION = 3
 _ALIGNMENT = 16  # of constants, by the schema
@@ -61,7 +62,7 @@ class _File:
     def content(self) -> bytes:
         b = self._builder
         constants = [c for part in self._parts for c in part.constants]
-        # Buffer 0 is empty, by convention: it is that of tensors that are no constants.
+        # Buffer 0 is empty, by convention: it is that of tensors that aren't constants.
         buffers = [self._table("Buffer"), *map(self._buffer, constants)]
         codes = sorted({operator.code for part in self._parts for operator in part.operators})
         code_tables = [self._code(*code) for code in codes]

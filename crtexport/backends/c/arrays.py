@@ -1,4 +1,4 @@
-"""Prints constants as arrays: numbers as numbers, what is packed into words as their bits."""
+"""Prints constants as arrays: numbers as decimals, packed words in hexadecimal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from crtexport.support.errors import CrtExportError
 
 _BITS = {Scalar.U8: "uint8_t", Scalar.U16: "uint16_t", Scalar.I32: "uint32_t",
          Scalar.U32: "uint32_t"}
-"""The C types of elements that are printed as their bits, where those say more than a value."""
+"""The C types of elements that are printed in hexadecimal, because their bits say more than their
+value."""
 
 _BLOCK = 1 << 16
-"""Elements that are made text together."""
+"""The number of elements that are converted to text at a time."""
 
 
 def element_type(constant: Constant) -> str:
@@ -34,9 +35,9 @@ def declared(constant: Constant) -> str:
 
 
 def definition(constant: Constant, linkage: str, attribute: str) -> str:
-    """Returns the array with a comment that says whose it is.
+    """Returns the definition of the array, after a comment that names its layers.
 
-    Raises CrtExportError when the constant doesn't have the elements that it announces.
+    Raises CrtExportError if the constant's data doesn't have its number of elements.
     """
     size = constant.dtype.itemsize
     if constant.data.nbytes != constant.count * size:

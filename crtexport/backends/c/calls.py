@@ -34,16 +34,16 @@ from crtexport.support.errors import CrtExportError
 
 _INDENT = "    "
 ROW = "row"
-"""The name of the pointer to a row that is given."""
+"""The name of the pointer to the current row."""
 
 
 class Caller:
-    """Prints statements of an artifact. ``workspace`` and ``state`` name ``uint8_t`` arrays or
-    pointers; ``table``: an array of pointers to :attr:`Artifact.reached_constants`, where those are
-    linked. ``of_row``: inputs are the one row that is given, ``row``.
+    """Prints statements of an artifact.
 
-    Raises CrtExportError when arguments don't fit the kernel, or a kernel would write to an input
-    or a constant.
+    ``workspace`` and ``state`` name ``uint8_t`` arrays or pointers; ``table`` is an array of
+    pointers to :attr:`Artifact.reached_constants`, if those are in linked objects. ``of_row``: the
+    input is the one row ``row``. Raises CrtExportError if arguments don't fit the kernel, or if a
+    kernel would write to an input or a constant.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class Caller:
     def statements(
         self, statements: Sequence[Statement], indent: str = _INDENT, counter: str | None = None
     ) -> list[str]:
-        """Returns statements in their order, each with its comment, in lines that begin with
-        ``indent``; those that run conditionally stand in the statement that decides. ``counter``:
-        the variable that counts the runs of the loop whose body they are."""
+        """Returns the lines of statements in their order, each with its comment, indented by
+        ``indent``; statements that run conditionally are inside the statement that decides.
+        ``counter`` is the variable that counts the iterations of the loop around them."""
         self._counters = [counter] if counter is not None else []
         return [self.statement(statement, indent) for statement in statements]
 
     def statement(self, statement: Statement, indent: str) -> str:
-        """A statement in lines that begin with ``indent``."""
+        """Returns the lines of a statement, indented by ``indent``."""
         comment = [layer_comment([statement.comment], indent)] if statement.comment else []
         match statement:
             case FunctionCall():
@@ -117,7 +117,7 @@ class Caller:
         return [self.statement(statement, indent + _INDENT) for statement in statements]
 
     def _byte(self, arg: Arg) -> str:
-        """The byte that ``arg`` points to."""
+        """Returns the byte that ``arg`` points to."""
         match arg:
             case WorkspaceArg():
                 return f"{self._pool(arg)}[{self._index(arg)}]"
@@ -132,7 +132,7 @@ class Caller:
                 assert_never(arg)
 
     def _pool(self, arg: WorkspaceArg) -> str:
-        """The array or pointer of a pool of the workspace."""
+        """Returns the array or pointer of a pool of the workspace."""
         return self._workspace + self._ends[arg.pool]
 
     def _base(self, arg: InputArg | OutputArg) -> str:
@@ -143,7 +143,7 @@ class Caller:
                 return f"outputs->{self._artifact.outputs[index].field}"
 
     def _index(self, arg: InputArg | OutputArg | WorkspaceArg | StateArg) -> str:
-        """The byte, of the buffer, that an address is."""
+        """Returns the index, in its buffer, of the byte at an address."""
         moves = [
             f"{step}u * {counter}" if step > 0 else f"-{-step}u * {counter}"
             for step, counter in zip(arg.steps, self._counters, strict=False) if step
@@ -153,7 +153,7 @@ class Caller:
         return " + ".join([f"{arg.offset}u", *moves]).replace("+ -", "- ")
 
     def _commands(self, call: FunctionCall, function: ExternalFunction, indent: str) -> str:
-        """A block with the table of addresses, whatever memory they are in."""
+        """Returns a block with the table of addresses, whatever memory they are in."""
         commands, *others = [self._arg(call, arg) for arg in call.args]
         further = indent + _INDENT
         count = len(others)
@@ -186,7 +186,7 @@ class Caller:
         return indent + line
 
     def _arg(self, call: FunctionCall, arg: Arg, element: Scalar = Scalar.U8) -> str:
-        """A number, or a pointer to values of type ``element``."""
+        """Returns a number, or a pointer to values of type ``element``."""
         match arg:
             case InputArg() | OutputArg():
                 return _advanced(self._base(arg), self._index(arg), isinstance(arg, InputArg))
@@ -214,7 +214,7 @@ class Caller:
 
 
 def _advanced(pointer: str, offset: str, const: bool) -> str:
-    """``pointer`` plus ``offset`` bytes, as an untyped pointer."""
+    """Returns ``pointer`` plus ``offset`` bytes, as an untyped pointer."""
     word = "const " if const else ""
     if offset == "0" and ("->" in pointer or pointer == ROW):
         return pointer

@@ -1,4 +1,4 @@
-"""Prints calls of functions that something else compiled, and the device hooks around them."""
+"""Prints calls of external functions, and the device hooks around them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARAMETERS: dict[Verb, str] = {
 
 
 class Contexts:
-    """The devices of a model as its run function sees them."""
+    """The devices of a model in its run function."""
 
     def __init__(self, artifact: Artifact) -> None:
         self._artifact = artifact
@@ -37,7 +37,7 @@ class Contexts:
         self._rows = {f.symbol: row for row, f in enumerate(launched(artifact))}
 
     def prototypes(self, externals: Sequence[ExternalFunction]) -> list[str]:
-        """Declarations of hooks and external functions, each once."""
+        """Returns the declarations of hooks and external functions, each once."""
         hooks = [
             _declaration(symbol, _PARAMETERS.get(verb, "void *context").split(", "))
             for symbol, verb in all_hooks(self._artifact).items()
@@ -46,7 +46,7 @@ class Contexts:
         return [*hooks, *map(_prototype, functions)]
 
     def activate(self) -> list[str]:
-        """Statements at the begin of ``run``."""
+        """Returns the statements at the start of ``run``."""
         lines: list[str] = []
         for number in range(len(self._devices)):
             lines += [
@@ -56,7 +56,8 @@ class Contexts:
         return lines
 
     def call(self, function: ExternalFunction, args: Sequence[str], indent: str) -> list[str]:
-        """Statements that call ``function``, with its device open and its program loaded."""
+        """Returns the statements that call ``function``, with its device open and its program
+        loaded."""
         device = function.device
         active = len(self._devices)
         if device is None:
@@ -82,7 +83,7 @@ class Contexts:
         ]
 
     def _load(self, device: int, indent: str) -> list[str]:
-        """Makes the program available and hands it to the device, which is open."""
+        """Returns statements that make the program available and pass it to the open device."""
         number = image_of(self._artifact, device)
         row = f"{images_symbol(self._artifact)}[{number}]"
         further = indent + _INDENT
@@ -111,7 +112,7 @@ class Contexts:
     def _launch(
         self, function: ExternalFunction, device: int, args: Sequence[str], indent: str
     ) -> list[str]:
-        """Lets the device run a function of its program."""
+        """Returns statements that run a function of the device's program."""
         given, made = args[: function.inputs], args[function.inputs :]
         further = indent + _INDENT
         row = f"&{launched_symbol(self._artifact)}[{self._rows[function.symbol]}]"
@@ -128,7 +129,7 @@ class Contexts:
         ]
 
     def tables(self) -> list[str]:
-        """The definitions of the tables of programs and their functions."""
+        """Returns the definitions of the tables of programs and their functions."""
         artifact = self._artifact
         rows = []
         for image in artifact.images:
@@ -153,7 +154,7 @@ class Contexts:
         return tables
 
     def deactivate(self) -> list[str]:
-        """Statements at the end of ``run``, with the labels that failures go to."""
+        """Returns the statements at the end of ``run``, with the labels for failures."""
         lines: list[str] = []
         for number in reversed(range(len(self._devices))):
             # The innermost label is for failing functions, the others for failing activations.
@@ -164,7 +165,8 @@ class Contexts:
         return lines
 
     def _leave(self, indent: str, active: int) -> list[str]:
-        """Leaves ``run`` with a code that isn't 0, while so many devices are active."""
+        """Returns statements that leave ``run`` with a nonzero status, while ``active`` devices are
+        active."""
         how = f"goto deactivate_{active};" if active else "return status;"
         return [f"{indent}if (status != 0) {{", f"{indent}{_INDENT}{how}", f"{indent}}}"]
 
@@ -212,7 +214,7 @@ def _table(struct: str, symbol: str, rows: Sequence[str]) -> str:
 
 
 def _array(declared: str, values: Sequence[str], indent: str) -> list[str]:
-    """An array of pointers; none where there are no values, which C has no arrays of."""
+    """Returns an array of pointers; nothing for no values, since C has no empty arrays."""
     if not values:
         return []
     further = indent + _INDENT

@@ -1,4 +1,4 @@
-"""Prints the functions that others call: run, reset, and their packed forms."""
+"""Prints the functions that callers use: run, reset, and their packed forms."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ _UNUSED_RESULTS = (
 
 
 def entry_sections(artifact: Artifact, table: str | None) -> Iterator[str]:
-    """Yields the functions of a model. ``table``: the array of pointers to its constants, where
-    those are linked. Raises CrtExportError where calls don't fit their kernels."""
+    """Yields the functions of a model.
+
+    ``table`` is the array of pointers to its constants, if those are in linked objects. Raises
+    CrtExportError if calls don't fit their kernels.
+    """
     if artifact.devices:
         yield _FIRST
     for symbol, side, tensors in abi.io_maps(artifact):
@@ -69,7 +72,7 @@ def entry_sections(artifact: Artifact, table: str | None) -> Iterator[str]:
 
 
 def _map(artifact: Artifact, symbol: str, side: str, tensors: Sequence[Interface]) -> str:
-    """Tells where in the workspace inputs or outputs lie."""
+    """Returns the function that returns the addresses of inputs or outputs in the workspace."""
     nulls = ", ".join(["NULL"] * max(len(tensors), 1))
     declared = [f"    struct {artifact.prefix}_{side} {side} = {{{nulls}}};"]
     pools = workspace_pools(artifact)
@@ -95,7 +98,7 @@ def _run(artifact: Artifact, table: str | None) -> str:
         checks = unless([f"{pointer} == NULL" for pointer in _pointers(artifact)], null)
         return function(run_prototype(artifact), checks, whole(artifact, artifact.feed))
     contexts, state = Contexts(artifact), state_name(artifact)
-    given: dict[str, str] = {}  # pointers to the caller's memory, by the struct's member
+    given: dict[str, str] = {}  # pointers to the caller's memory, by struct member
     if abi.takes_workspace(artifact):
         given = {pool.member: pool.name for pool in workspace_pools(artifact) if pool.used}
     if abi.takes_state(artifact):
@@ -137,7 +140,7 @@ def _pointers(artifact: Artifact) -> list[str]:
 
 
 def _unchecked(artifact: Artifact) -> list[str]:
-    """Parameters of run that have no members to look at."""
+    """Returns the parameters of run that have no members to check."""
     sides = (("inputs", artifact.inputs), ("outputs", artifact.outputs))
     return [name for name, tensors in sides if abi.takes_io(artifact) and not tensors]
 
@@ -245,7 +248,8 @@ def _checked_arguments(artifact: Artifact) -> list[str]:
 
 
 def _copied_io(artifact: Artifact, call: str) -> list[str]:
-    """Copies inputs into the workspace, calls run, and copies outputs from there."""
+    """Returns statements that copy inputs into the workspace, call run, and copy the outputs from
+    there."""
     macros = artifact.prefix.upper()
     pools = "&workspace_pools" if abi.takes_workspace(artifact) else ""
     lines = [

@@ -12,7 +12,7 @@ def function(prototype: str, *paragraphs: Sequence[str]) -> str:
 
 
 def unless(conditions: Sequence[str], result: str) -> list[str]:
-    """Returns the lines that leave a function with ``result`` where one of the conditions holds."""
+    """Returns the lines that return ``result`` from a function if one of the conditions holds."""
     if not conditions:
         return []
     together = " ||\n        ".join(f"({condition})" for condition in conditions)

@@ -1,6 +1,6 @@
-"""Prints ``tvmgen_<module>.h``: what an application sees of a model, in C99 and C++.
+"""Prints ``tvmgen_<module>.h``: a model's interface for applications, in C99 and C++.
 
-It accepts what applications written for microTVM's AOT output do. Members of the input struct are
+Applications written for microTVM's AOT output compile with it. Members of the input struct are
 ``const void *`` where microTVM has ``void *``, so that test data and images can stay in flash; both
 ``void *`` and arrays can be assigned to them.
 """
@@ -38,7 +38,7 @@ Lines = Iterator[str]
 
 
 class _Tensor(Struct, frozen=True):
-    """An input or output as the header has it; ``macros`` are (name, value) after the stem."""
+    """An input or output in the header; ``macros`` are (name, value), names without the stem."""
 
     field: str
     stem: str
@@ -47,28 +47,28 @@ class _Tensor(Struct, frozen=True):
 
 
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
-"""The licence of generated text. What stands in it of the model has the model's own."""
+"""The licence of generated text; the model's own parts keep the model's licence."""
 
 
 def banner(artifact: Artifact, purpose: str, threads: str = "") -> str:
-    """Returns the comment that opens a generated file. ``threads`` says whether its functions are
-    re-entrant, where that isn't for :func:`reentrancy` to say."""
+    """Returns the comment at the top of a generated file. ``threads`` says whether its functions
+    are re-entrant, if not as in :func:`reentrancy`."""
     return block_comment([
         LICENSE, "", purpose, *artifact.header_comment, threads or reentrancy(artifact)
     ])
 
 
 def emit_header(artifact: Artifact) -> str:
-    """The text of ``tvmgen_<module>.h``.
+    """Returns the text of ``tvmgen_<module>.h``.
 
-    Raises CrtExportError when two tensors would share a struct member or a macro.
+    Raises CrtExportError if two tensors would share a struct member or a macro.
     """
     opening = banner(artifact, f"{artifact.prefix}.h: the C interface of one neural network")
     return f"{opening}\n\n{declarations(artifact)}"
 
 
 def declarations(artifact: Artifact) -> str:
-    """The header after its first comment, from its guard on; raises what :func:`emit_header` does.
+    """Returns the header from its include guard on; raises as :func:`emit_header`.
 
     Sources begin with the same text, for builds that compile them without a folder of headers.
     """
@@ -104,7 +104,8 @@ def _define(artifact: Artifact, name: str, value: object) -> str:
 
 
 def _documentation(*lines: str) -> tuple[str, ...]:
-    """A comment of several lines that aren't wrapped; text of models has no place in it."""
+    """Returns a comment of several lines that aren't wrapped or escaped; never use it for text of
+    models."""
     return ("/*!", *(f" * {line}".rstrip() for line in lines), " */")
 
 

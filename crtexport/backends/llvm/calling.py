@@ -25,7 +25,7 @@ class Calling(Struct, frozen=True):
 
 
 class Callings:
-    """The conventions of the kernels of ``artifact``; those that other models call have the plain
+    """The conventions of the kernels of ``artifact``; kernels that other models call have the plain
     one."""
 
     def __init__(self, artifact: Artifact) -> None:
@@ -58,13 +58,13 @@ class Callings:
         )
 
     def alone(self, symbol: str) -> bool:
-        """Returns whether a kernel compiles to the same code apart from its calls: LLVM may
-        specialize kernels that are called more than once."""
+        """Returns whether a kernel compiles to the same code whatever calls it: LLVM may specialize
+        kernels that are called more than once."""
         return len(self._calls.get(symbol, [])) <= 1 and symbol not in self._common
 
 
 def bound_operand(arg: ConstantArg | ScalarArg, target: Target) -> str:
-    """Returns the operand, without its type, that stands for ``arg`` everywhere."""
+    """Returns the operand, without its type, that can replace ``arg`` in any function."""
     if isinstance(arg, ScalarArg):
         return literal(Const(arg.value, arg.type))
     if not arg.offset:

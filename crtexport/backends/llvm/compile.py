@@ -42,8 +42,8 @@ Counted = Callable[[int, int], None]
 _MANY = 12
 """Nodes of networks whose kernels are likely to be several modules."""
 _SMALL = 1 << 15
-"""Characters of a module's text below which a process of its own, a quarter of a second, doesn't
-pay."""
+"""The number of characters of a module's text below which starting a process (a quarter of a
+second) doesn't pay."""
 
 
 class Compiler:
@@ -62,7 +62,7 @@ class Compiler:
     ) -> None:
         self._target, self._optimize, self._split = target, optimize, split
         self._jobs, self._timeout, self._keep_failed = jobs, timeout, keep_failed
-        self._beside = ThreadPoolExecutor(1)  # LLVM takes a quarter of a second to be there
+        self._beside = ThreadPoolExecutor(1)  # starting LLVM takes a quarter of a second
         self._checked = self._beside.submit(check_options, parsed_options(options))
         self._warm(1)
 
@@ -73,7 +73,7 @@ class Compiler:
         return self._ready.result()
 
     def expect(self, nodes: int) -> None:
-        """Starts workers for a network of so many nodes that will be compiled."""
+        """Starts as many workers as compiling a network of ``nodes`` nodes needs."""
         if nodes >= _MANY and self._jobs != 1:
             self._warm(min(os.cpu_count() or 1, 2))
 
@@ -210,7 +210,7 @@ def compilation(
 
         yield finish
     except (KeyboardInterrupt, Terminated):
-        job.abandon()  # or the threads would wait for LLVM
+        job.abandon()  # else the threads would wait for LLVM
         raise
     finally:
         threads.shutdown(cancel_futures=True)
@@ -221,8 +221,8 @@ def _object_name(module: str) -> str:
 
 
 def empty_object(target: Target) -> bytes:
-    """Returns an object with a function that does nothing: it has the headers of all objects for
-    ``target``."""
+    """Returns an object with an empty function: it has the headers of all objects for ``target``.
+    """
     body = ["define void @f() #0 {", "  ret void", "}"]
     text = ModuleText(target, "size").text("empty.ll", (), body)
     return compile_modules({"empty.ll": text}, target, "size")["empty.o"]

@@ -74,9 +74,11 @@ def print_device_tables(artifact: Artifact, module: ModuleText) -> list[str]:
 def print_decoding(
     artifact: Artifact, module: ModuleText, device: int, fresh: tuple[str, str]
 ) -> list[str]:
-    """Returns instructions that make the program of ``device`` available at ``%program``; its code
-    is the second of the names ``fresh``. The first is the image's address, which LLVM must not
-    know: it may be any distance away."""
+    """Returns instructions that make the program of ``device`` available at ``%program``.
+
+    ``fresh`` has the names of the image's address, which LLVM must not know because the image may
+    be any distance away, and of the status.
+    """
     number = image_of(artifact, device) or 0
     index = value_type(Scalar.INDEX, module.target)
     module.declare(f"declare i32 @{DECODER}(ptr, {index}, ptr, {index}, ptr)")
@@ -119,7 +121,7 @@ def _owned(artifact: Artifact) -> str:
 
 
 def _buffer(artifact: Artifact) -> str:
-    """Returns the buffer that programs are inflated into."""
+    """Returns the buffer into which programs are inflated."""
     if not artifact.inflated_size:
         return "null"
     if not abi.takes_buffer(artifact):

@@ -21,7 +21,7 @@ _BYTE_OFFSET = 7
 
 
 def main_symbol(artifact: Artifact) -> str:
-    """Returns the symbol of the function behind both interfaces; the dot keeps it apart from all
+    """Returns the symbol of the function behind both interfaces; its dot makes it differ from all
     identifiers of C."""
     return f"{artifact.prefix}.main"
 
@@ -58,7 +58,7 @@ def state_symbol(artifact: Artifact) -> str:
 
 
 class Checks:
-    """Straight-line code that leaves with an error code where something is wrong."""
+    """Straight-line code that returns an error code when a check fails."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
