@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # exports, which only compare objects here, read no packages
     from crtexport.firmware.board_schema import Board
     from crtexport.mlf.reader import Package
 
-# What each of Arm's M-profile architectures can also run.
+# The architectures whose code each of Arm's M-profile architectures can run.
 _ARM_RUNS = {
     "ARMv6-M": ("ARMv6-M",),
     "ARMv7-M": ("ARMv7-M", "ARMv6-M"),

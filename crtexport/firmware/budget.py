@@ -227,8 +227,8 @@ def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[s
 
 
 def _other_boards(board: Board, usage: Usage, others: Iterable[Board]) -> Iterator[str]:
-    """Returns other boards that would do, where the board is one of those compared. A user's own
-    board is the hardware at hand, and one derived from a build can't be exchanged."""
+    """Returns other boards that the model fits, if the board is one of those compared. No boards
+    are suggested for a user's own board or one derived from a build, which can't be exchanged."""
     known = list(others)
     if all(other.name != board.name for other in known):
         return

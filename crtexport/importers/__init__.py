@@ -1,5 +1,5 @@
-"""Reads model files into Graphs: :func:`load` tells the format by the file's content, not its name.
-"""
+"""Reads model files into Graphs: :func:`load` determines the format by the file's content, not its
+name."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def load(
 
 
 def _refusal(path: Path, start: bytes) -> CrtExportError:
-    """Returns the error for a file that is in none of the formats."""
+    """Returns the error for a file of unknown format."""
     where = str(path)
     names = " or ".join(known.name for known in FORMATS)
     for magic, name in _KNOWN_MAGIC:

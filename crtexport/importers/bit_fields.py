@@ -1,5 +1,5 @@
-"""Elements of 4 and 2 bits: several share a byte in a file, the first one in its lowest bits; each
-has a byte of its own from here on."""
+"""Unpacks elements of 4 and 2 bits, several of which share a byte in a file, the first one in its
+lowest bits; in a Graph each has a byte of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crtexport.ir.types import ConstantRef, Made
 
 
 def stored_bytes(elements: int, bits: int) -> int:
-    """The bytes in which so many elements are in a file."""
+    """Returns the bytes that ``count`` packed elements take in a file."""
     return -(-elements * bits // 8)
 
 
@@ -30,7 +30,7 @@ def _unpacking(bits: int, *, signed: bool) -> Callable[[int, bytes], bytes]:
     return rule
 
 
-# One function each, so that rules that do the same are equal.
+# Module-level functions, so that equal rules compare equal.
 _RULES = {
     (bits, signed): _unpacking(bits, signed=signed) for bits in (2, 4) for signed in (False, True)
 }

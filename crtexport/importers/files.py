@@ -11,7 +11,8 @@ from crtexport.support.errors import CrtExportError
 
 
 def regular_size(path: Path) -> int:
-    """Returns the size in bytes of a regular file. Raises CrtExportError where there is none."""
+    """Returns the size in bytes of a regular file. Raises CrtExportError if there is no such file.
+    """
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -36,7 +37,7 @@ def regular_size(path: Path) -> int:
 
 
 def head(path: Path, count: int) -> bytes:
-    """The first ``count`` bytes of a file, or fewer where it is shorter."""
+    """Returns the first ``count`` bytes of a file, or all if it is shorter."""
     try:
         with path.open("rb") as stream:
             return stream.read(count)
@@ -45,7 +46,7 @@ def head(path: Path, count: int) -> bytes:
 
 
 def sha256(path: Path) -> str:
-    """The hexadecimal SHA-256 of a file, read in pieces."""
+    """Returns the hexadecimal SHA-256 of a file, read in pieces."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

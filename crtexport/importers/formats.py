@@ -36,7 +36,7 @@ class InputChoices(Struct, frozen=True):
 
     @property
     def given(self) -> bool:
-        """True where something was decided."""
+        """Returns True if the user decided anything."""
         return bool(self.dims or self.shapes or self.values) or self.layout != "nchw"
 
 
@@ -104,7 +104,7 @@ FORMATS = (TFLITE, MODEL_JSON, ONNX)
 
 
 def format_of(path: Path) -> Format | None:
-    """Returns the format of a file; None if it is none of these. Raises CrtExportError for a file
-    that can't be read."""
+    """Returns the format of a file; None if it is unknown. Raises CrtExportError for a file that
+    can't be read."""
     start = head(path, HEAD)
     return next((known for known in FORMATS if known.begins(start)), None)

@@ -1,4 +1,5 @@
-"""Looks at every network that was read for what trainings leave, and for what users should know."""
+"""Checks every imported network for traces of failed training, and for facts that users should
+know."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ def _position(type_: TensorType, index: int) -> list[int]:
 
 
 def oddities(graph: Graph) -> Iterator[str]:
-    """Yields sentences about what is no mistake, but should be known: inputs that nothing uses, and
-    biases of other scales than sums have."""
+    """Yields sentences about facts that aren't errors: inputs that nothing reads, and biases whose
+    scales aren't those of the accumulators."""
     used = {t for node in graph.nodes for t in node.inputs} | set(graph.outputs)
     for tensor in graph.inputs:
         if tensor not in used and graph.tensors[tensor].variable is None:

@@ -37,7 +37,7 @@ def _family(compatible: str, isa: str) -> str:
     found = _ARM.fullmatch(compatible)
     if found is None:
         return riscv_family(isa)
-    # Devicetree doesn't say of M7s whether they have double precision, which all of them that have
-    # floating point do without; of M33s with floating point, all that are sold have DSP.
+    # Devicetrees don't say whether an M7 has double precision: the single-precision family fits
+    # both. All M33s with floating point that are sold have DSP instructions.
     fpu = "single" if found[2] or found[1] == "m7" else "none"
     return arm_family(found[1], fpu=fpu, dsp=fpu != "none")

@@ -73,7 +73,7 @@ def _parsed(path: Path) -> ET.Element:
 
 
 def _devices(element: ET.Element, above: _Inherited) -> Iterator[tuple[str, _Inherited]]:
-    """Yields the devices and variants in an element, with all that is said of them."""
+    """Yields the devices and variants in an element, with all attributes that apply to them."""
     for child in element:
         if child.tag == "devices":
             yield from _devices(child, above)
@@ -99,7 +99,7 @@ def _processor(
     found: _Inherited, core: str | None, path: Path
 ) -> tuple[dict[str, str], str]:
     """Returns the attributes of the processor ``core``, and its name, "" of an only one."""
-    # What is said for all of several processors stands without a name.
+    # Attributes that hold for all processors have no name.
     shared = found.processors.get("", {})
     named = {name: {**shared, **each} for name, each in found.processors.items() if name}
     if not named:
@@ -115,7 +115,7 @@ def _processor(
 def _family(processor: dict[str, str]) -> str:
     core = processor.get("Dcore", "").lower()
     fpu = _FPU.get(processor.get("Dfpu", ""), "single")
-    # Packs say that there are none; those of before 1.4.2 say nothing.
+    # Packs state a missing FPU explicitly; before 1.4.2 they say nothing.
     dsp = processor.get("Ddsp", "DSP") != "NO_DSP"
     if not core.startswith("cortex-"):
         return ""
@@ -158,6 +158,6 @@ def _writable(memory: dict[str, str]) -> bool:
 
 
 def _overlaps(memory: Memory, others: dict[str, Memory]) -> bool:
-    """Returns whether a memory is part of another: of the same bytes, vendors list windows, too."""
+    """Returns whether a memory is a window of another, which vendors list as well."""
     return any(memory.origin < one.origin + one.size and one.origin < memory.origin + memory.size
                for one in others.values())

@@ -20,7 +20,7 @@ _PLACES = {"flash": ("vectors", "code", "constants"),
 
 
 def check_name(name: str) -> None:
-    """Raises CrtExportError for what can't be a board's name."""
+    """Raises CrtExportError for an invalid board name."""
     if not _NAME.fullmatch(name):
         raise CrtExportError("a board's name consists of a-z, 0-9 and _", location=name)
 

@@ -1,4 +1,5 @@
-"""Attributes of operators in model.json: made from the operators' records, the same way for each.
+"""Attributes of operators in model.json: derived from the operators' records, by the same rules for
+each.
 
 An operator's fields are its keys; a field with a default may be left out. Enumerations appear by
 value, tuples as lists, nested records as objects.
@@ -19,7 +20,7 @@ from crtexport.ir.ops import INTERNAL, Op
 OPERATORS: dict[str, type[Op]] = {
     kind.__name__: kind for kind in ops.OPERATORS if kind not in INTERNAL
 }
-"""Every operator by its name in model.json; others arise in exports only."""
+"""Every operator by its name in model.json, without those that only exports create."""
 
 # Wide enough for any size, narrow enough that sums and products stay printable.
 _Integer = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
@@ -29,7 +30,7 @@ R = TypeVar("R", bound=Struct)
 
 @functools.cache
 def attributes_model(kind: type[Struct]) -> type[Struct]:
-    """Returns the record of a record's keys, which allows no others."""
+    """Returns a record type with these keys, which rejects all others."""
     hints = get_type_hints(kind)
     keys: list[Any] = []
     for field in fields(kind):
@@ -58,7 +59,7 @@ def _default(value: Any) -> Any:
 
 
 def decode(kind: type[R], attributes: Struct) -> R:
-    """Returns the record that validated attributes describe."""
+    """Returns the record described by validated attributes."""
     hints = get_type_hints(kind)
     return kind(**{
         name: decode(hints[name], value) if isinstance(value, Struct) else value
@@ -67,7 +68,7 @@ def decode(kind: type[R], attributes: Struct) -> R:
 
 
 def encode(value: Struct) -> dict[str, Any]:
-    """The attributes of a record as JSON, without those that have their default value."""
+    """Returns the attributes of a record as JSON, without those that have their default value."""
     return {
         field.name: _plain(getattr(value, field.name))
         for field in fields(value)

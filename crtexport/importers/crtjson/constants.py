@@ -19,7 +19,7 @@ from crtexport.support.schema import did_you_mean
 
 
 def inline(data: Any, type_: TensorType) -> ConstantRef:
-    """Returns a constant from numbers, flat in C order or nested like the shape."""
+    """Returns a constant made from numbers, flat in C order or nested like the shape."""
     values = _flatten(data, type_)
     if len(values) != type_.elements:
         raise CrtExportError(f"{type_} has {type_.elements} elements, found {len(values)}")
@@ -57,8 +57,8 @@ def _flatten(data: Any, type_: TensorType) -> list[Any]:
 
 
 def to_inline(constant: ConstantRef, type_: TensorType) -> Any:
-    """Returns the numbers that :func:`inline` reads back bit for bit, or None where JSON can't
-    represent one."""
+    """Returns the numbers from which :func:`inline` restores the constant bit for bit; None if JSON
+    can't represent one of them."""
     array = constant.array(type_).reshape(-1)
     values = array.tolist()
     if type_.dtype.is_float:
@@ -69,10 +69,11 @@ def to_inline(constant: ConstantRef, type_: TensorType) -> Any:
 
 
 def _shortest(value: float, dtype: DType) -> float:
-    """The float64 with the fewest digits that is ``value`` again once rounded to ``dtype``."""
+    """Returns the float64 with the fewest digits that equals ``value`` once rounded to ``dtype``.
+    """
     kind = np.dtype(dtype.value).type
     short = float(str(kind(value)))
-    # Rounding twice, to float64 and to dtype, is the same as once but for rare halves.
+    # Rounding to float64 first only changes the result for rare values halfway between two others.
     same = kind(short) == kind(value) and math.copysign(1, short) == math.copysign(1, value)
     return short if same else value
 
@@ -85,7 +86,8 @@ class Sidecars(Struct):
     _entries: dict[Path, dict[str, TensorRange]] = field(default_factory=dict)
 
     def constant(self, data: FileData, type_: TensorType) -> ConstantRef:
-        """The bytes that ``data`` refers to; they exist and are as many as ``type_`` has."""
+        """Returns the bytes that ``data`` refers to; checks that they exist and match the size of
+        ``type_``."""
         path = self._resolve(data.file)
         try:
             size = regular_size(path)
@@ -123,7 +125,7 @@ class Sidecars(Struct):
         return entry.constant
 
     def file(self, name: str) -> Path:
-        """Returns the path of a file other than a constant. Raises CrtExportError where it doesn't
+        """Returns the path of a file that isn't a constant. Raises CrtExportError if it doesn't
         exist."""
         path = self._resolve(name)
         try:
@@ -133,8 +135,8 @@ class Sidecars(Struct):
         return path
 
     def _resolve(self, name: str) -> Path:
-        """Returns the path of a sidecar, links followed; inside the folder unless allowed
-        otherwise."""
+        """Returns the path of a file beside the model, with links resolved; it must be inside the
+        model's folder unless other folders are allowed."""
         try:
             folder = self.folder.resolve()
             path = (folder / name).resolve()

@@ -1,4 +1,4 @@
-"""The problems of a model.json as one error: where, what, and what was meant."""
+"""Reports the problems of a model.json as one error: where, what, and a suggestion."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from crtexport.support.schema import InvalidDataError, KeyPath, Problem, did_you
 
 
 def explain(error: InvalidDataError) -> CrtExportError:
-    """Returns the most telling of the problems that validation found, located by its key."""
+    """Returns the most helpful of the problems that validation found, located by its key."""
     first, found = error.problems[0], {problem.path: problem for problem in error.problems}
-    # A wrong format or version explains everything else, unknown operators most of it.
+    # A wrong format or version explains all other problems, unknown operators most of them.
     if ("format",) in found or (() in found and not first.text.startswith("not valid JSON")):
         return CrtExportError(
             "this JSON file is not a crtexport model",

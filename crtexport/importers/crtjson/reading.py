@@ -36,7 +36,7 @@ from crtexport.support.errors import CrtExportError
 from crtexport.support.schema import InvalidDataError, decode_json, did_you_mean
 
 _BY_HAND = 4 << 20
-"""Bytes up to which keys are looked at for repetitions, as only people write them."""
+"""The largest file that is searched for duplicate keys, as only hand-written files have them."""
 MAX_TEXT = 256 << 20
 """Bytes of the largest model.json that is read; larger constants belong in a file beside it."""
 
@@ -54,7 +54,7 @@ def read(path: Path, options: ReadOptions) -> Graph:
             location=str(path),
             hint="put constants into a .safetensors or raw file beside the model",
         )
-    content = head(path, size)  # reading takes as much memory as it may read
+    content = head(path, size)  # reading a prefix bounds the memory
     try:
         document = decode_json(Document, content.removeprefix(b"\xef\xbb\xbf"))
     except InvalidDataError as error:
@@ -76,8 +76,8 @@ def read(path: Path, options: ReadOptions) -> Graph:
 
 
 def _repeated_key(content: bytes) -> str | None:
-    """Returns a key that an object of valid JSON has twice; None where there is no such key, and
-    for what is too large to be written by hand: it would take much memory."""
+    """Returns a key that an object of valid JSON has twice; None if there is none, or if the file
+    is too large to be written by hand, since the search would take much memory."""
     if len(content) > _BY_HAND:
         return None
     repeated: list[str] = []
@@ -87,14 +87,14 @@ def _repeated_key(content: bytes) -> str | None:
             counts = Counter(key for key, _ in pairs)
             repeated.append(next(key for key, count in counts.items() if count > 1))
 
-    with contextlib.suppress(ValueError, RecursionError):  # numbers of too many digits, for one
+    with contextlib.suppress(ValueError, RecursionError):  # as for numbers with too many digits
         json.loads(content, object_pairs_hook=note)
     return repeated[0] if repeated else None
 
 
 class _Reading:
-    """Turns names into tensor ids and constants into references. ``within``: the keys that lead
-    here."""
+    """Resolves names to tensor ids and constants to references. ``within`` has the keys that lead
+    to the graph."""
 
     def __init__(self, document: GraphModel, sidecars: Sidecars, within: str = "") -> None:
         self._document = document
@@ -121,8 +121,8 @@ class _Reading:
         )
 
     def constant_of(self, graph: Graph) -> Callable[[str], ConstantVariable]:
-        """Returns a function that finds constants of ``graph``, which was read here, by the names
-        of their tensors."""
+        """Returns a function that finds constants of ``graph``, which this reader made, by their
+        tensors' names."""
 
         def find(name: str) -> ConstantVariable:
             tensor = graph.tensors[self._number(name, "")]
@@ -167,7 +167,7 @@ class _Reading:
             ),
             outputs=self._all(node.outputs, f"{where}.outputs"),
             name=node.name,
-            # An empty origin is one that was saved so; none at all means a file written by hand.
+            # A saved file has an origin, possibly an empty one; only a hand-written file has none.
             origin=f"{where} ({node.kind.__name__})" if node.origin is None else node.origin,
             graphs=tuple(
                 _Reading(graph, self._sidecars, f"{where}.graphs[{i}].").graph(graph.name or "")

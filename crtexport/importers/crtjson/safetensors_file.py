@@ -36,7 +36,7 @@ _NAMES = {
 }
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 RESERVED = "__metadata__"
-"""The one name that no tensor can have."""
+"""The only name that a tensor can't have."""
 _DIGEST = "crtexport-sha256"
 """The metadata key of the SHA-256 of the file with zeros in its place, which tells files written
 here from those that others wrote or changed."""
@@ -101,8 +101,8 @@ def write_entries(stream: BinaryIO, tensors: Iterable[tuple[str, TensorType, Con
 
 
 def is_unchanged(path: Path) -> bool:
-    """Returns whether :func:`write_entries` wrote the file and nobody has changed it since. Raises
-    OSError where it can't be read."""
+    """Returns whether :func:`write_entries` wrote the file and it is unchanged since. Raises
+    OSError if it can't be read."""
     with path.open("rb") as stream:
         head = stream.read(8)
         size = int.from_bytes(head, "little")

@@ -65,8 +65,8 @@ def sidecar_of(path: Path) -> Path:
 
 
 def _refuse_foreign(sidecar: Path) -> None:
-    """Raises CrtExportError where the sidecar would replace a file that crtexport didn't write: no
-    option names it."""
+    """Raises CrtExportError if the sidecar would replace a file that crtexport didn't write: no
+    option names the sidecar, so the user didn't ask for it."""
     try:
         if not os.path.lexists(sidecar):
             return
@@ -150,7 +150,7 @@ class _JsonWriter:
             values = to_inline(constant, tensor.type)
             if values is not None:
                 return values
-        # Tensors that share bytes share them in the sidecar too.
+        # Tensors that share bytes also share them in the sidecar.
         key = (constant, tensor.type.dtype.value, tensor.type.shape)
         if key not in self._places:
             taken = {RESERVED, *(place for place, *_ in self.stored)}
@@ -170,7 +170,7 @@ class _JsonWriter:
             fields["attributes"] = attributes
         if node.name:
             fields["name"] = node.name
-        if node.origin != f"{where} ({kind})":  # what reading makes of no origin
+        if node.origin != f"{where} ({kind})":  # not the default that reading assigns
             fields["origin"] = node.origin
         if not node.graphs:
             return [_json(fields)]
@@ -218,7 +218,7 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _lines(key: str, items: Sequence[list[str]], indent: str, comma: str) -> list[str]:
-    """An array of objects, each in lines that are indented but for the first."""
+    """Returns an array of objects; all lines of an object but the first are indented."""
     if not items:
         return [f'{indent}  "{key}": []{comma}']
     inner = []

@@ -44,10 +44,9 @@ def read(path: Path, options: ReadOptions) -> Graph:
 
 def read_layers(path: Path, options: ReadOptions) -> tuple[Graph, tuple[str, ...]]:
     """Returns the graph of the file with the results of all its nodes as outputs, in their order
-    and as the file has them, not yet verified; and the place of the node that each is of.
+    and layout in the file, not yet verified; and the index of the node of each output.
 
-    Left out are results that are constants, and those of nodes inside of other nodes. Raises as
-    :func:`read` does.
+    Constant results are left out, and those of nodes in inner graphs. Raises as :func:`read`.
     """
     return _read(path, options, every_layer=True)
 
@@ -59,7 +58,7 @@ def _read(
     digest = sha256(path)
     try:
         with path.open("rb") as stream:
-            # Never closed by hand: an error's traceback may still hold views of the map.
+            # Not closed here: the traceback of an error may still hold views of the map.
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         graph, places = _graph(data, path, options, every_layer=every_layer)
     except CrtExportError as error:

@@ -1,5 +1,8 @@
-"""The Graph that an import makes: nodes are added one by one, their types inferred, those of
-constants computed at once, and elements moved only where an operator needs another order."""
+"""Builds the Graph of an import.
+
+Nodes are added one by one, and their output types inferred; nodes on constants are evaluated at
+once, and elements are moved only if an operator needs another order of axes.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ _WIDE = (DType.INT32, DType.INT64)
 
 
 class Blocks(Struct, frozen=True):
-    """A matrix as whole numbers (depth, columns) and a scale for each block of ``size`` rows and
-    each column; depth is at most as many rows as all blocks have."""
+    """A matrix as integers (depth, columns), with a scale for each column of each block of ``size``
+    rows; the last block may be incomplete."""
 
     steps: npt.NDArray[np.int8]
     scales: npt.NDArray[np.float32]
@@ -36,7 +39,7 @@ class Blocks(Struct, frozen=True):
     def of(
         steps: npt.NDArray[np.int64], scales: npt.NDArray[np.float32], size: int
     ) -> Blocks | None:
-        """Returns the matrix with scales above 0; None where its numbers don't fit int8."""
+        """Returns the matrix with positive scales; None if its integers don't fit int8."""
         signs = np.repeat(np.sign(scales), size, axis=0)[: len(steps)].astype(np.int64)
         signed = steps * signs
         if signed.size == 0 or not -128 <= signed.min() <= signed.max() <= 127 or (
@@ -48,7 +51,7 @@ class Blocks(Struct, frozen=True):
 
 
 class Builder:
-    """Tensors and nodes so far. ``name`` and ``origin`` are given to what is added next."""
+    """The tensors and nodes so far. ``name`` and ``origin`` are those of the next node."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
@@ -75,7 +78,7 @@ class Builder:
     # -- tensors
 
     def tensor(self, type_: TensorType, constant: ConstantRef | None = None) -> int:
-        """Adds a tensor that nothing computes; returns its number."""
+        """Adds a tensor that no node computes; returns its number."""
         check_type(type_)
         self.tensors.append(Tensor(self.name, type_, constant))
         return len(self.tensors) - 1
@@ -83,7 +86,7 @@ class Builder:
     def constant(
         self, values: npt.ArrayLike, dtype: DType, shape: Shape | None = None
     ) -> Value:
-        """Returns a constant of these values."""
+        """Returns a constant tensor with these values."""
         array = np.asarray(values, dtype.numpy)
         array = array if shape is None else array.reshape(shape)
         type_ = TensorType(dtype, array.shape)
@@ -101,8 +104,8 @@ class Builder:
         self, op: Op, *inputs: int | None, dtypes: tuple[DType, ...] = (),
         graphs: tuple[Graph, ...] = (),
     ) -> tuple[int, ...]:
-        """Adds a node, unless its inputs are constants with which it can be computed; returns its
-        outputs. ``dtypes`` are those of outputs where the operator leaves them open."""
+        """Adds a node, or evaluates it if its inputs are constants; returns its outputs. ``dtypes``
+        are the element types of outputs that the operator leaves open."""
         if isinstance(op, Reshape | Transpose) and inputs[0] in self.integers:
             moved = moved_axis(op, self.tensors[self.integers[inputs[0]]])
             if moved is not None:
@@ -145,7 +148,7 @@ class Builder:
         return outputs
 
     def narrow(self, tensor: int, bits: int | None) -> None:
-        """Notes that the integers of a tensor have so many bits; None: all."""
+        """Records the number of bits of a tensor's integers; None for all."""
         if bits is None:
             self.bits.pop(tensor, None)
         else:
@@ -154,7 +157,7 @@ class Builder:
     # -- quantized tensors
 
     def scaled(self, tensor: int, quant: Quantization) -> bool:
-        """Gives a tensor of integers its scale. Returns False where it has another one."""
+        """Gives a tensor of integers its scale. Returns False if it already has another one."""
         known = self.tensors[tensor]
         if known.type.quant is None:
             type_ = replace(known.type, quant=quant)
@@ -163,7 +166,7 @@ class Builder:
         return known.type.quant in (None, quant)
 
     def quantize(self, tensor: int, dtype: DType, quant: Quantization) -> int:
-        """Returns the tensor in integers of this scale, once for all who want it."""
+        """Returns the tensor quantized to this scale; repeated calls return the same tensor."""
         key = tensor, dtype, quant
         if key not in self._quantized:
             (made,) = self.emit(Quantize(), tensor, dtypes=(dtype,))
@@ -172,7 +175,7 @@ class Builder:
         return self._quantized[key]
 
     def real_constant(self, tensor: int) -> int:
-        """Returns the real numbers that a constant of integers with a scale stands for."""
+        """Returns the real values of a constant of quantized integers."""
         known = self.tensors[tensor]
         if known.constant is None:
             raise ValueError("only constants are known")
@@ -183,7 +186,7 @@ class Builder:
         return made
 
     def reshape(self, tensor: int, shape: Sequence[int]) -> int:
-        """Returns the tensor, or one with the same elements in the same order, of this shape."""
+        """Returns a tensor of this shape with the same elements in the same order."""
         shape = tuple(shape)
         tensor = self._source.get(tensor, tensor)
         if self.type(tensor).shape == shape:
@@ -198,14 +201,15 @@ class Builder:
     # -- the order of elements
 
     def arranged(self, value: Value, order: Sequence[int] | None = None) -> int:
-        """Returns the tensor with the elements of ``value``, whose axis i is axis ``order[i]`` of
-        it (default: as ONNX has them). Where they lie in another order, a Transpose moves them."""
+        """Returns a tensor with the elements of ``value``, whose axis i is axis ``order[i]`` of
+        ``value`` (default: ONNX's order). Adds a Transpose if the elements have another order in
+        memory."""
         order = tuple(range(len(value.axes))) if order is None else tuple(order)
         shape = [value.shape[axis] for axis in order]
         sequence = value.sequence(order)
         if value.arranged(order):
             return self.reshape(value.tensor, shape)
-        # Scales belong to an axis, which must stay one.
+        # Scales per slice need their axis to stay one axis.
         scaled = value.tensor in self.integers
         groups = [[atom] for atom in sequence] if scaled else runs(sequence, value.atoms)
         key = value.tensor, value.atoms, tuple(sequence)
@@ -218,19 +222,19 @@ class Builder:
         return self.reshape(self._moved[key], shape)
 
     def plain(self, value: Value) -> Value:
-        """Returns the value with its elements in memory as ONNX has them."""
+        """Returns the value with its elements in ONNX's order in memory."""
         return stored(self.arranged(value), value.shape)
 
     def ordered(self, value: Value) -> tuple[int, tuple[int, ...]]:
-        """Returns a tensor with one axis for each of the value's, and the order in which it has
-        them: for operators that can do with any."""
+        """Returns a tensor with one axis for each of the value's, and the order of these axes: for
+        operators that accept any order."""
         order = value.order
         if order is None:
             order = tuple(range(len(value.axes)))
         return self.arranged(value, order), order
 
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
-        """Returns the elements, counted as ONNX does, under another shape."""
+        """Returns the elements, in ONNX's order, with another shape."""
         found = value.reshaped(shape)
         if found is not None:
             return found
@@ -240,13 +244,16 @@ class Builder:
     # -- elementwise operators and reductions, which don't care for the order
 
     def unary(self, op: Op, value: Value, *, dtypes: tuple[DType, ...] = ()) -> Value:
-        """Adds an operator that computes each element from the one in its place."""
+        """Adds an operator that computes each element from the one at the same index."""
         (made,) = self.emit(op, value.tensor, dtypes=dtypes)
         return replace(value, tensor=made)
 
     def elementwise(self, op: Op, *values: Value) -> Value:
-        """Adds an operator of several inputs that broadcast; the result lies as the input that has
-        its shape, the others are brought into that order."""
+        """Adds an operator on several inputs that broadcast.
+
+        The result has the layout of an input with its shape; the other inputs are brought into that
+        layout.
+        """
         shape = tuple(np.broadcast_shapes(*(value.shape for value in values)))
         values = tuple(_leading(value, len(shape)) for value in values)
         frame = self._frame(values, shape)
@@ -269,7 +276,7 @@ class Builder:
         return replace(frame, tensor=made)
 
     def _frame(self, values: Sequence[Value], shape: Shape) -> Value | None:
-        """Returns the input in whose order the others are brought: computed rather than constant,
+        """Returns the input whose layout the others get: preferably computed rather than constant,
         and in the kernels' order rather than ONNX's."""
         whole = [value for value in values if value.shape == shape]
         return min(
@@ -277,7 +284,7 @@ class Builder:
         )
 
     def _aligned(self, op: Op, values: Sequence[Value], shape: Shape) -> Value:
-        """The operator on inputs none of which has the shape of the result."""
+        """Returns the operator's result if no input has its shape."""
         largest = max(values, key=lambda value: (not self.is_constant(value), value.elements))
         order = largest.order or tuple(range(len(shape)))
         (made,) = self.emit(op, *(self.arranged(value, order) for value in values))
@@ -299,8 +306,7 @@ class Builder:
     def reduce(
         self, kind: Callable[..., Op], value: Value, axes: Sequence[int], *, keep: bool
     ) -> Value:
-        """Adds a reduction (Sum, Mean, ...) over ``axes``, which ``keep`` keeps with one element.
-        """
+        """Adds a reduction (Sum, Mean, ...) over ``axes``; ``keep`` keeps these with size 1."""
         gone = {atom for axis in axes for atom in value.axes[axis]}
         sizes = self.type(value.tensor).shape
         pieces = _pieces(sizes, value.atoms)
@@ -323,7 +329,7 @@ class Builder:
 
 
 def _leading(value: Value, rank: int) -> Value:
-    """Returns the value with axes of one element in front."""
+    """Returns the value with leading axes of size 1 added."""
     more = rank - len(value.axes)
     if not more:
         return value
@@ -334,8 +340,8 @@ def _leading(value: Value, rank: int) -> Value:
 
 
 def _pieces(shape: Sequence[int], atoms: Sequence[int]) -> list[list[int]] | None:
-    """Returns the atoms that make up each axis of a tensor; None where an axis ends inside of one,
-    or nothing is stored."""
+    """Returns the atoms of each axis of a tensor; None if an atom spans several axes or the tensor
+    is empty."""
     if 0 in shape or 0 in atoms:
         return None
     pieces: list[list[int]] = []

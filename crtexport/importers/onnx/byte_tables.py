@@ -1,4 +1,4 @@
-"""Functions of one 8-bit tensor as the 256 results that they have."""
+"""Functions of one 8-bit tensor, as tables of their 256 results."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from crtexport.support.fixedpoint import nearest_even
 
 Array = npt.NDArray[Any]
 _MOST_NODES = 64
-"""Of a function."""
+"""The number of entries of a function's table."""
 
 
 class Network(Protocol):
-    """Facts about the network: its tensors, who computes them, and the integers of reals."""
+    """Facts about the network: its tensors, their producers, and the integers behind real values.
+    """
 
     tensors: list[Tensor]
     producer: dict[int, Node]

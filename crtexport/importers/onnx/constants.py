@@ -1,5 +1,5 @@
-"""Tensors of an ONNX file as constants: ranges of the file, or of others in its folder, where the
-elements lie there as they are; decoded numbers where they don't."""
+"""Tensors of an ONNX file as constants: ranges of the file, or of files in its folder, if the
+elements are stored there unchanged; else decoded numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _DTYPES = {
     12: DType.UINT32, 21: DType.UINT8, 22: DType.INT8, 25: DType.UINT8, 26: DType.INT8,
 }
 _BITS = {21: 4, 22: 4, 25: 2, 26: 2}
-"""Elements of less than a byte: several share one in the file, each has its own from here on."""
+"""Element types of less than a byte: several elements share a byte in the file, and each gets its
+own here."""
 _OTHERS = {
     8: "string", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
     17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz",
@@ -45,7 +46,7 @@ def element_type(code: int) -> DType:
 
 
 def bits_of(code: int) -> int | None:
-    """Returns the bits of an element that has less than a byte; None for others."""
+    """Returns the bits of an element type of less than a byte; None for others."""
     return _BITS.get(code)
 
 
@@ -78,7 +79,7 @@ def tensor_constant(
 def _external(
     data: TensorData, path: Path, nbytes: int, *, allow_outside: bool
 ) -> ConstantRef:
-    """Returns the elements in another file, whose name counts from the model's folder."""
+    """Returns the elements in another file, whose path is relative to the model's folder."""
     entries = {entry.key: entry.value for entry in data.external}
     location = entries.get("location", "")
     if not location:
@@ -103,7 +104,7 @@ def _external(
 
 
 def _typed(data: TensorData, type_: TensorType, path: Path, *, packed: bool) -> ConstantRef:
-    """Returns the elements of a tensor that has them in one of the typed fields."""
+    """Returns the elements of a tensor that stores them in a typed field."""
     match type_.dtype:
         case DType.FLOAT32:
             return _fixed(data.float_data, 4, path)
@@ -129,7 +130,7 @@ def _typed(data: TensorData, type_: TensorType, path: Path, *, packed: bool) -> 
 
 
 def _fixed(fields: tuple[WireField, ...], itemsize: int, path: Path) -> ConstantRef:
-    """Returns numbers of ``itemsize`` bytes, as they lie in the file if they are in one piece."""
+    """Returns numbers of ``itemsize`` bytes, as a range of the file if they are contiguous."""
     spans = [field.fixed(itemsize) for field in fields if field.kind != VARINT]
     if len(spans) == 1:
         return ConstantRef(nbytes=len(spans[0]), path=path, offset=spans[0].start)

@@ -23,13 +23,14 @@ from crtexport.ir.types import ConstantRef, DType, TensorType
 Array = npt.NDArray[Any]
 
 SMALL = 1 << 20
-"""Bytes up to which constants are computed in memory; larger ones are moved while written."""
+"""Constants up to this number of bytes are computed in memory; larger ones are moved while they are
+written."""
 
 _WINDOW = 1 << 20
 
 
 class Repeated(Struct, frozen=True):
-    """A constant of equal elements: ``element`` over and over."""
+    """A constant whose elements all equal ``element``."""
 
     element: bytes
 
@@ -76,8 +77,8 @@ def fold(
 
 
 def computed(op: ops.Op, arrays: Sequence[Array], dtype: DType) -> Sequence[Array] | None:
-    """Returns what an operator gives for arrays, computed in float64; None for one that constants
-    aren't computed with."""
+    """Returns the results of an operator on arrays, computed in float64; None if it isn't evaluated
+    on constants."""
     function = _FUNCTIONS.get(type(op))
     if function is None:
         return None

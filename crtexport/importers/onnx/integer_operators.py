@@ -91,7 +91,7 @@ class _Rewriting:
         return self.tensors[tensor].type
 
     def quant(self, tensor: int) -> Quantization:
-        """The scale of a tensor of integers."""
+        """Returns the scale of a tensor of integers."""
         quant = self.type(tensor).quant
         if quant is None:
             raise ValueError("integers without a scale")
@@ -102,7 +102,8 @@ class _Rewriting:
         return len(self.tensors) - 1
 
     def bytes_of(self, tensor: int | None) -> int | None:
-        """Returns the int8 tensor with one scale that real numbers are, if they are one."""
+        """Returns the int8 tensor, with one scale, whose real values a tensor holds; None if there
+        is none."""
         found = self.real.get(tensor) if tensor is not None else None
         if found is None or self.type(found).dtype is not DType.INT8:
             return None
@@ -132,8 +133,8 @@ class _Rewriting:
         return not padding.constant.array(padding.type).any()
 
     def _with_stored_weights(self, node: Node) -> Node:
-        """Leaves int8 weights of a layer that is computed in floats as they are in flash: they are
-        scaled behind the sum."""
+        """Keeps int8 weights of a float layer in flash as they are: the layer scales its
+        accumulators."""
         axis = _CHANNEL_AXIS.get(type(node.op))
         w = self.real.get(node.inputs[1] or 0) if axis is not None else None
         if w is None or self.tensors[w].constant is None or (
@@ -143,7 +144,7 @@ class _Rewriting:
         return replace(node, inputs=(node.inputs[0], w, *node.inputs[2:]))
 
     def _moved(self, node: Node) -> None:
-        """Moves integers; the real numbers are made of the result, for whoever wants them."""
+        """Moves integers, and dequantizes the result for readers of real values."""
         source = self.real[node.inputs[0] or 0]
         if not self.quant(source).per_tensor:
             self.nodes.append(node)
@@ -160,7 +161,7 @@ class _Rewriting:
                                       outputs=(output,)))
 
     def _quantize(self, node: Node) -> bool:
-        """Replaces a Quantize, and the operator before it; returns whether that was possible."""
+        """Replaces a Quantize and the operator before it; returns whether that was possible."""
         source, target = node.inputs[0] or 0, node.outputs[0]
         given = self.real.get(source)
         if given is not None and self.type(given) == self.type(target):
@@ -182,7 +183,7 @@ class _Rewriting:
         return False
 
     def _scales(self, given: int, target: int) -> bool:
-        """Returns whether integers can be brought to the scale of others."""
+        """Returns whether integers can be requantized to the scale of others."""
         types = self.type(given), self.type(target)
         return types[0] == types[1] or any(t.dtype is not DType.INT16 for t in types) or not any(
             self.quant(t).zero_point[0] for t in (given, target)
@@ -198,8 +199,7 @@ class _Rewriting:
         return True
 
     def _look_up(self, node: Node, table: npt.NDArray[np.int8]) -> None:
-        """Adds a Lookup in the place of ``node``, of whose one input are the places in the table.
-        """
+        """Adds a Lookup in place of ``node``, whose only input has the indices into the table."""
         name, type_ = self.tensors[node.outputs[0]].name, TensorType(DType.INT8, (256,))
         constant = self.new(name, type_, ConstantRef.of(table))
         self.nodes.append(replace(node, op=ops.Lookup(), inputs=(*node.inputs, constant)))
@@ -228,7 +228,7 @@ class _Rewriting:
         return True
 
     def _with_bias(self, node: Node, bias: int) -> Node | None:
-        """Returns a layer that adds a bias as well, one number or one for each of its channels."""
+        """Returns a layer with an added bias, one number or one for each channel."""
         axis = _CHANNEL_AXIS.get(type(node.op))
         if axis is None or (len(node.inputs) > 2 and node.inputs[2] is not None):
             return None
@@ -247,7 +247,7 @@ class _Rewriting:
     # -- operators
 
     def weighted(self, node: Node, target: int) -> Node | None:
-        """Convolutions and fully connected layers with constant weights of int8."""
+        """Returns convolutions and fully connected layers with constant int8 weights."""
         x, w = self.bytes_of(node.inputs[0]), self.real.get(node.inputs[1] or 0)
         axis = _CHANNEL_AXIS[type(node.op)]
         if x is None or w is None or self.tensors[w].constant is None or (
@@ -266,7 +266,7 @@ class _Rewriting:
         return replace(node, inputs=tuple(inputs), outputs=(target,))
 
     def _bias(self, tensor: int, x: int, w: int) -> int | None:
-        """Returns the bias as int32 on the scale of the products; one of floats is rounded."""
+        """Returns the bias as int32 at the scale of the products; a float bias is rounded."""
         scales = np.float32(self.quant(x).scale[0]) * np.array(self.quant(w).scale, np.float32)
         known = self.real.get(tensor)
         if known is not None:
@@ -288,7 +288,7 @@ class _Rewriting:
         return self.new(self.tensors[tensor].name, type_, ConstantRef.of(steps.astype(np.int32)))
 
     def elementwise(self, node: Node, target: int) -> Node | None:
-        """Sums, products, means and matrix products, between any scales."""
+        """Returns sums, products, means and matrix products, between any scales."""
         inputs = [self.bytes_of(tensor) for tensor in node.inputs]
         if None in inputs:
             return None
@@ -298,8 +298,8 @@ class _Rewriting:
         return replace(node, op=op, inputs=tuple(inputs), outputs=(target,))
 
     def average(self, node: Node, target: int) -> Node | None:
-        """Averages of windows, between any scales. ONNX Runtime adds integers where the one window
-        is the image."""
+        """Returns averages of windows, between any scales. ONNX Runtime adds integers if one window
+        covers the image."""
         made = self.elementwise(node, target)
         if made is None or not isinstance(made.op, ops.AveragePool2D):
             return None
@@ -311,16 +311,16 @@ class _Rewriting:
         return replace(made, op=replace(made.op, from_uint8=target in self.unsigned))
 
     def softmax(self, node: Node, target: int) -> Node | None:
-        """Softmax to any scale, which ONNX Runtime's numbers alone may have."""
+        """Returns a softmax to any scale, which only ONNX Runtime's numerics allow."""
         return self.elementwise(node, target) if self.numerics is Numerics.ORT else None
 
     def joined(self, node: Node, target: int) -> Node | None:
-        """Concat, of inputs that are brought to the scale of the result."""
+        """Returns a Concat of inputs requantized to the scale of the result."""
         inputs = self._on_one_scale(node, node.inputs, target)
         return None if inputs is None else replace(node, inputs=inputs, outputs=(target,))
 
     def chosen(self, node: Node, target: int) -> Node | None:
-        """A choice (Where) of inputs that are brought to the scale of the result."""
+        """Returns a Where of inputs requantized to the scale of the result."""
         inputs = self._on_one_scale(node, node.inputs[1:], target)
         if inputs is None:
             return None

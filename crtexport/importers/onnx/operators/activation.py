@@ -73,7 +73,7 @@ def elu(node: OnnxNode) -> Value:
 
 @operator("PRelu", inputs=(2, 2), follows=True)
 def prelu(node: OnnxNode) -> Value:
-    """Before opset 7 a slope with one axis has a number for each channel."""
+    """Before opset 7, a slope of one axis has a number for each channel."""
     x, slope = node.all()
     if node.version < 7 and len(slope.shape) == 1 and slope.elements > 1:
         slope = node.builder.reshaped(slope, (*slope.shape, *(1,) * (len(x.shape) - 2)))
@@ -123,7 +123,7 @@ def _swish(node: OnnxNode, x: Value) -> Value:
 
 @operator("Softmax", "LogSoftmax", follows=True)
 def softmax(node: OnnxNode) -> Value:
-    """Along one axis; before opset 13 along all axes from ``axis`` on."""
+    """Softmax along one axis; before opset 13 along all axes from ``axis`` on."""
     x = node.input(0)
     op: Op = Softmax() if node.info.operator == "Softmax" else LogSoftmax()
     if node.dtype(x) is not DType.FLOAT32:
@@ -150,13 +150,13 @@ def softplus(node: OnnxNode) -> Value:
 
 
 def rectified(node: OnnxNode, x: Value) -> Value:
-    """Returns log(1 + exp(x)), as the larger of x and 0 plus what is at most log(2)."""
+    """Returns log(1 + exp(x)) as max(x, 0) plus a term of at most log(2)."""
     small = node.unary(Exp(), node.unary(Neg(), node.unary(Abs(), x)))
     return node.elementwise(Add(), node.unary(Relu(), x), log_of_1_plus(node, small))
 
 
 def log_of_1_plus(node: OnnxNode, x: Value) -> Value:
-    """Returns log(1 + x), precise near 0, too: W. Kahan's quotient, in which errors cancel."""
+    """Returns log(1 + x), accurate near 0: W. Kahan's quotient, in which errors cancel."""
     one = node.like(1, x)
     raised = node.elementwise(Add(), x, one)
     over = node.elementwise(Sub(), raised, one)
@@ -175,7 +175,7 @@ def mish(node: OnnxNode) -> Value:
 
 
 def _exponential(node: OnnxNode, x: Value, inner: float, outer: float) -> Value:
-    """Returns x of positive x, outer * (exp(x / inner) - 1) of others."""
+    """Returns x for positive x, else outer * (exp(x / inner) - 1)."""
     negative = times(node, node.elementwise(Minimum(), x, node.like(0, x)), 1 / inner)
     return node.elementwise(
         Add(), node.unary(Relu(), x), times(node, node.unary(Elu(), negative), outer)
@@ -196,7 +196,7 @@ def selu(node: OnnxNode) -> Value:
 
 @operator("Shrink", follows=True)
 def shrink(node: OnnxNode) -> Value:
-    """Values within ``lambd`` of 0 become 0, others come nearer by ``bias``."""
+    """Values within ``lambd`` of 0 become 0; others move towards 0 by ``bias``."""
     bias, bound = node.real("bias", 0.0), node.real("lambd", 0.5)
 
     def shrunk(x: Value) -> Value:

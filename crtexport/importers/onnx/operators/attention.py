@@ -43,8 +43,8 @@ _FLOAT = DType.FLOAT32
 
 
 class _Heads(Struct, frozen=True):
-    """Queries, keys and values as (batches, heads, steps, size); ``flat``: they came without an
-    axis for heads."""
+    """Queries, keys and values as (batches, heads, steps, size); ``flat``: the inputs had no axis
+    for heads."""
 
     queries: Value
     keys: Value
@@ -84,7 +84,7 @@ def joined_heads(node: OnnxNode, value: Value) -> Value:
 
 def grouped_product(node: OnnxNode, queries: Value, right: Value) -> Value:
     """Returns queries (batches, heads, steps, depth) times matrices (batches, fewer heads, depth,
-    units); neighbouring heads of queries share one."""
+    units); neighbouring heads of queries share a matrix."""
     batches, heads, steps, depth = queries.shape
     shared = right.shape[1]
     if heads % shared:
@@ -99,7 +99,7 @@ def grouped_product(node: OnnxNode, queries: Value, right: Value) -> Value:
 @operator("Attention", inputs=(3, 7), oldest=23)
 def attention(node: OnnxNode) -> list[Value | None]:
     heads = _heads(node)
-    node.ignore("softmax_precision")  # that of the result or better
+    node.ignore("softmax_precision")  # the result's precision or higher
     depth = heads.queries.shape[3]
     scale = node.real("scale", 0.0) or depth**-0.5
     cap, mode = node.real("softcap", 0.0), node.integer("qk_matmul_output_mode", 0)
@@ -127,8 +127,7 @@ def attention(node: OnnxNode) -> list[Value | None]:
 
 
 def _bias(node: OnnxNode, steps: int, count: int, past: int) -> Value | None:
-    """Returns what is added to scores (batches, heads, steps, count); None where that is nothing.
-    """
+    """Returns the addend of scores (batches, heads, steps, count); None if it is zero."""
     mask = _mask(node, count)
     lengths = node.optional(6)
     rows, columns = np.arange(steps).reshape(-1, 1), np.arange(count)
@@ -146,7 +145,8 @@ def _bias(node: OnnxNode, steps: int, count: int, past: int) -> Value | None:
             return mask
         fixed = node.constant(np.where(allowed, 0, -np.inf))
         return fixed if mask is None else node.elementwise(Add(), mask, fixed)
-    # The number of valid keys of each sample is known at run time; queries are the last of them.
+    # The number of valid keys of each sample is computed at run time; queries are at the end of
+    # these.
     lengths = node.builder.reshaped(lengths, (lengths.elements, 1, 1, 1))
     dtype = node.dtype(lengths)
     allow = node.elementwise(Less(), node.constant(columns, dtype, (1, 1, 1, count)), lengths)
@@ -164,12 +164,12 @@ def _bias(node: OnnxNode, steps: int, count: int, past: int) -> Value | None:
 
 
 def _as_sum(node: OnnxNode, allowed: Value) -> Value:
-    """Returns 0 where a truth value holds, else -infinity."""
+    """Returns 0 for true elements, else -infinity."""
     return node.elementwise(Select(), allowed, node.constant(0.0), node.constant(-np.inf))
 
 
 def _mask(node: OnnxNode, count: int) -> Value | None:
-    """Returns the mask that was given, as a sum; keys behind its end are masked."""
+    """Returns the given mask as an addend; keys beyond its end are masked."""
     mask = node.optional(3)
     if mask is None:
         return None
@@ -183,7 +183,7 @@ def _mask(node: OnnxNode, count: int) -> Value | None:
 
 
 def _without_empty_rows(node: OnnxNode, chances: Value, bias: Value) -> Value:
-    """Returns probabilities that are 0 in rows all of whose keys are masked."""
+    """Returns probabilities, which are 0 in rows whose keys are all masked."""
     last = len(bias.shape) - 1
     there = node.elementwise(Greater(), bias, node.constant(-np.inf))
     some = node.reduce(ReduceAny, there, (last,))
@@ -236,9 +236,9 @@ def _angles(node: OnnxNode, cache: Value, shape: tuple[int, int, int]) -> Value:
 
 @operator("FlexAttention", domain=PREVIEW, inputs=(3, 3))
 def flex_attention(node: OnnxNode) -> Value:
-    """Attention whose scores and probabilities graphs of the node may change."""
+    """Attention with inner graphs that may change scores and probabilities."""
     queries, keys, values = node.all()
-    node.ignore("softmax_precision")  # that of the result or better
+    node.ignore("softmax_precision")  # the result's precision or higher
     scale = node.real("scale", 0.0) or queries.shape[-1] ** -0.5
     scores = grouped_product(node, times(node, queries, scale), keys.transposed((0, 1, 3, 2)))
     scores = _changed(node, "score_mod", scores)
@@ -257,8 +257,8 @@ def _changed(node: OnnxNode, name: str, value: Value) -> Value:
 
 @operator("CausalConvWithState", inputs=(2, 4), oldest=27)
 def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
-    """A depthwise convolution over steps, what came before them, and the last ones for the next.
-    """
+    """A depthwise convolution over steps with a cache of previous steps; also returns the next
+    cache."""
     x, weights, bias, past = node.input(0), node.input(1), node.optional(2), node.optional(3)
     if len(x.shape) != 3 or weights.shape[:2] != (x.shape[1], 1):
         raise CrtExportError(f"weights {weights.shape} for {x.shape}")

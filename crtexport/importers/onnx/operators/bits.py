@@ -1,4 +1,4 @@
-"""Bits of whole numbers, and numbers that are none."""
+"""Bitwise operators on integers, and tests for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bitwise_not(node: OnnxNode) -> Value:
 
 @operator("BitShift", inputs=(2, 2), follows=True)
 def bit_shift(node: OnnxNode) -> Value:
-    """Negative numbers are counts without a sign, and so more than there are bits."""
+    """Negative shift counts are read as unsigned, and so exceed the number of bits."""
     x, by = node.all()
     direction = node.text("direction")
     if direction not in ("LEFT", "RIGHT"):

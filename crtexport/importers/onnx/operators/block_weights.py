@@ -1,4 +1,4 @@
-"""MatMulNBits of ONNX Runtime: a matrix of few bits that has a scale for each block of rows."""
+"""MatMulNBits of ONNX Runtime: a matrix of few bits with a scale for each block of rows."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Array = npt.NDArray[Any]
 
 @operator("MatMulNBits", inputs=(3, 6), domain=MICROSOFT)
 def matmul_n_bits(node: OnnxNode) -> Value:
-    """The product by (numbers - zero points) * scales; how exactly ONNX Runtime computes it is not
-    asked."""
+    """The product with (numbers - zero points) * scales; the attribute for ONNX Runtime's accuracy
+    is ignored."""
     node.ignore("accuracy_level", "weight_prepacked")
     depth, units, bits, size = (
         node.integer(name, default)

@@ -62,7 +62,7 @@ def size(node: OnnxNode) -> Value:
 
 @operator("Optional", "OptionalGetElement", oldest=15)
 def optional(node: OnnxNode) -> Value:
-    """A tensor that is there, which is all that a file without sequences can have."""
+    """True for every tensor: files without sequences and optionals have no missing ones."""
     node.ignore("type")
     return node.input(0)
 
@@ -97,8 +97,8 @@ def cast_like(node: OnnxNode) -> Value:
 
 
 def converted(node: OnnxNode, x: Value, dtype: DType, bits: int | None = None) -> Value:
-    """Returns the value in another element type; to bool, whether it isn't 0. Of integers with
-    fewer ``bits`` than a byte, these bits are left."""
+    """Returns the value cast to another element type; to bool, whether it isn't 0. Integers with
+    fewer ``bits`` than a byte keep only these bits."""
     known = node.builder.bits.get(x.tensor)
     if bits is not None and (known, node.dtype(x)) != (bits, dtype):
         return _of_bits(node, x, dtype, bits)

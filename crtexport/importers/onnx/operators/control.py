@@ -1,5 +1,8 @@
-"""If, Loop and Scan. A long loop stays one, whose body is there once; a short one becomes its
-steps, one after the other, and so does one whose steps differ in more than numbers."""
+"""If, Loop and Scan.
+
+A long loop stays a loop, whose body is emitted once; a short one is unrolled, and so is one whose
+iterations differ in more than numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +25,16 @@ from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 MOST_STEPS = 1024
-"""Steps of a loop, each of which becomes nodes of its own."""
+"""The largest number of iterations that are unrolled."""
 _FEW_STEPS = 8
-"""Steps that are less code than a loop is."""
+"""The number of iterations up to which unrolled code is smaller than a loop."""
 _FEW_NODES = 2
-"""Nodes of a branch that takes less time than a jump around it."""
+"""The number of nodes of a branch that takes less time than a jump around it."""
 _INT32 = (1 << 31) - 1
 
 
 def _known(node: OnnxNode, condition: Value) -> bool | None:
-    """Returns a truth value; None where it is computed at run time."""
+    """Returns a truth value; None if it is computed at run time."""
     if node.dtype(condition) is not DType.BOOL or condition.elements != 1:
         raise CrtExportError(f"a condition must be one truth value, found {condition.shape}")
     if not node.builder.is_constant(condition):
@@ -114,7 +117,7 @@ def _rolled_loop(
     node: OnnxNode, body: GraphInfo, most: int | Value | None, condition: Value,
     states: list[Value],
 ) -> list[Value]:
-    """Raises CrtExportError where the loop can't stay one."""
+    """Raises CrtExportError if the loop can't stay a loop."""
     known, rounds, counted = _known(node, condition), most, None
     if known is False or (isinstance(most, int) and most < 1):
         raise CrtExportError("a loop that never runs")
@@ -164,7 +167,7 @@ def _rolled_loop(
 
 
 def _passed_on(body: GraphInfo, count: int) -> set[int]:
-    """Returns which states a body gives back as they came."""
+    """Returns, for each state, whether the body returns it unchanged."""
     source = {n.outputs[0]: n.inputs[0] for n in body.nodes if n.operator == "Identity"}
     found = set[int]()
     for i, (given, made) in enumerate(
@@ -179,7 +182,7 @@ def _passed_on(body: GraphInfo, count: int) -> set[int]:
 
 
 class _EndsByItselfError(CrtExportError):
-    """The loop's body says whether it goes on."""
+    """The loop's body computes the condition of the next iteration."""
 
 
 @operator("Scan", inputs=(1, None))
@@ -218,7 +221,8 @@ def scan(node: OnnxNode) -> list[Value]:
 
 
 class Scanned(Struct, frozen=True):
-    """An input of which each step gets one element along ``axis``; ``back``: the last one first."""
+    """An input of which each iteration reads one element along ``axis``; ``back``: in reverse
+    order."""
 
     value: Value
     axis: int
@@ -226,7 +230,7 @@ class Scanned(Struct, frozen=True):
 
 
 def _length(parts: Sequence[Scanned]) -> int:
-    """Returns the number of steps."""
+    """Returns the number of iterations."""
     lengths = {part.value.shape[part.axis] for part in parts}
     if len(lengths) != 1 or max(lengths) < 1:
         raise CrtExportError(f"sequences of {sorted(lengths)} steps are scanned together")
@@ -236,7 +240,7 @@ def _length(parts: Sequence[Scanned]) -> int:
 def _rolled_scan(
     node: OnnxNode, states: list[Value], parts: Sequence[Scanned], backwards: Sequence[int]
 ) -> tuple[list[Value], list[Value]]:
-    """Raises CrtExportError where the loop can't stay one."""
+    """Raises CrtExportError if the loop can't stay a loop."""
     length = _length(parts)
 
     def read(
@@ -256,7 +260,7 @@ def _rolled_scan(
 
 
 def _with_first(value: Value, place: int) -> Value:
-    """Returns the value with its first axis in another place."""
+    """Returns the value with its first axis moved."""
     rank = len(value.shape)
     order = [*range(1, rank)]
     order.insert(place, 0)
@@ -299,7 +303,7 @@ def _distances(node: OnnxNode, body: GraphInfo, values: Sequence[Value]) -> Valu
 
 
 def _batches(node: OnnxNode, count: int) -> list[Value]:
-    """Opset 8: batches are the first axis of everything, steps the second."""
+    """Opset 8: the first axis of everything is the batch, the second the iteration."""
     if node.optional(0) is not None:
         raise CrtExportError("lengths of sequences are not supported")
     values = [node.input(i) for i in range(1, len(node.inputs))]
@@ -320,7 +324,7 @@ def _batches(node: OnnxNode, count: int) -> list[Value]:
 def _scanned(
     node: OnnxNode, states: Sequence[Value], parts: Sequence[Scanned], outputs: int
 ) -> tuple[list[Value], list[list[Value]]]:
-    """Returns the states at the end, and what each step gave."""
+    """Returns the final states, and the outputs of each iteration."""
     length = _length(parts)
     if length > MOST_STEPS:
         raise CrtExportError(f"a sequence of {length} steps; {MOST_STEPS} at most are read")
@@ -339,7 +343,7 @@ def _scanned(
 
 
 def _stacked(node: OnnxNode, values: Sequence[Value], axis: int) -> Value:
-    """Returns values one behind the other along a new axis."""
+    """Returns values stacked along a new axis."""
     if any(value.shape != values[0].shape for value in values):
         raise CrtExportError("what a loop gives has another shape in each step")
     shape = values[0].shape

@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose: images become NHWC, weights are put in the kernels' order once."""
+"""Conv and ConvTranspose: images become NHWC, weights are reordered for the kernels once."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from crtexport.support.errors import CrtExportError
 
 
 class Image(Struct, frozen=True):
-    """An image as the kernels have it: the tensor (N, rows, columns, channels)."""
+    """An image in the kernels' order: the tensor (N, rows, columns, channels)."""
 
     tensor: int
     flat: bool
-    """Returns whether ONNX has no rows: the kernels' images have one then."""
+    """Returns whether ONNX's image is one-dimensional; the kernels' image then has one row."""
 
 
 def image(node: OnnxNode, x: Value) -> Image:
-    """Returns an image of ONNX's, (N, C, L) or (N, C, H, W), in the kernels' order."""
+    """Returns an image of ONNX, (N, C, L) or (N, C, H, W), in the kernels' order."""
     rank = len(x.shape)
     if rank not in (3, 4):
         raise CrtExportError(
@@ -56,7 +56,7 @@ def image(node: OnnxNode, x: Value) -> Image:
 
 
 def answer(node: OnnxNode, tensor: int, *, flat: bool) -> Value:
-    """Returns an image of the kernels' as ONNX has it."""
+    """Returns an image of the kernels in ONNX's order."""
     batch, rows, columns, channels = node.type(tensor).shape
     if flat:
         return stored(tensor, (batch, columns, channels), channels_last(3))
@@ -72,7 +72,7 @@ def _two(value: Value) -> Value:
 
 
 def constant_weights(node: OnnxNode, index: int, x: Value) -> Value:
-    """Returns the weights for an image ``x``, which must be constant."""
+    """Returns the weights for an image ``x``; they must be constant."""
     value = node.input(index)
     if not node.builder.is_constant(value):
         raise CrtExportError(
@@ -121,7 +121,7 @@ def convolved(
 def _of_volumes(
     node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
-    """The planes under each tap of the first axis, as so many images."""
+    """Returns the planes under each tap of the first axis, as images."""
     first = axes[0]
     if not first.taps:
         raise CrtExportError(f"weights {w.shape} without taps")
@@ -155,7 +155,7 @@ def _volumes(node: OnnxNode, x: Value, batch: int) -> Value:
 
 @operator("ConvTranspose", inputs=(2, 3), image=True)
 def conv_transpose(node: OnnxNode) -> Value:
-    """Each input cell adds its window to the output; groups are convolutions of their own."""
+    """Each input cell adds its window to the output; groups are separate convolutions."""
     x = node.input(0)
     w = constant_weights(node, 1, x)
     group = node.integer("group", 1)
@@ -198,7 +198,7 @@ def _transposed(
 def _transposed_volumes(
     node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
-    """Each plane is a sum of some of those that the taps of the first axis give on their own."""
+    """Each plane is a sum of the results of some taps of the first axis."""
     first, batch, depth, order = axes[0], x.shape[0], x.shape[2], channels_last(5)
     planes = _planes(node, x)
     found = joined(node, [
@@ -212,7 +212,7 @@ def _transposed_volumes(
         ]
         for place in range(first.positions)
     ]
-    # A plane of zeros behind them, for those that have fewer terms than others.
+    # A plane of zeros at the end, for sums with fewer terms than others.
     none = first.taps * depth
     pads = ((0, 0), (0, 1), *((0, 0),) * 3)
     source = node.emit(PadV2(pads), node.builder.arranged(found, order), node.like(0, x).tensor)

@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose taps lie at computed places."""
+"""DeformConv: a convolution whose taps are at computed positions."""
 
 from __future__ import annotations
 

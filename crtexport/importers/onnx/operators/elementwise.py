@@ -114,7 +114,7 @@ def mean(node: OnnxNode) -> Value:
 
 @operator("Mod", inputs=(2, 2), follows=True)
 def modulo(node: OnnxNode) -> Value:
-    """``fmod`` gives the remainder the sign of the dividend, as C does; else it has the divisor's.
+    """With ``fmod`` the remainder has the sign of the dividend, as in C, else that of the divisor.
     """
     a, b = node.all()
     if not node.integer("fmod", 0):
@@ -139,7 +139,8 @@ _POWERS: Mapping[float, tuple[Op, ...]] = {
 
 @operator("Pow", inputs=(2, 2), follows=True)
 def power(node: OnnxNode) -> Value:
-    """In the base's type; constant exponents of floats by roots and products where they can be."""
+    """Computed in the base's type; constant float exponents become roots and products if possible.
+    """
     x, exponent = operands(node)
     if node.dtype(x) is FLOAT and node.builder.is_constant(exponent) and exponent.elements == 1:
         value = float(node.array(exponent, "the exponent").reshape(()))

@@ -1,4 +1,5 @@
-"""Operators of ai.onnx.ml but trees: scalers, linear models, encoders, what skl2onnx writes."""
+"""Operators of ai.onnx.ml except trees: scalers, linear models, encoders, as skl2onnx writes them.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ def scaler(node: OnnxNode) -> Value:
 
 @operator("Normalizer", domain=LEARNING)
 def normalizer(node: OnnxNode) -> Value:
-    """Rows over their norm; those whose norm is 0 stay."""
+    """Rows divided by their norm; rows of norm 0 stay unchanged."""
     x = node.cast(node.input(0), DType.FLOAT32)
     last = (len(x.shape) - 1,)
     match node.text("norm", "MAX"):
@@ -113,7 +114,7 @@ def linear_classifier(node: OnnxNode) -> list[Value]:
 
 @operator("ArrayFeatureExtractor", domain=LEARNING, inputs=(2, 2))
 def features(node: OnnxNode) -> Value:
-    """Columns by their positions."""
+    """Columns selected by index."""
     x, positions = node.all()
     if len(x.shape) == 1:
         x = node.builder.reshaped(x, (1, *x.shape))
@@ -158,7 +159,7 @@ def feature_vector(node: OnnxNode) -> Value:
 
 @operator("LabelEncoder", domain=LEARNING)
 def label_encoder(node: OnnxNode) -> Value:
-    """Numbers by numbers: the position of the key, or the default where there is none."""
+    """Maps numbers to numbers: keys to their values, others to the default."""
     x = node.input(0)
     if node.has("keys_strings") or node.has("values_strings") or node.has("classes_strings"):
         raise CrtExportError("strings have no fixed size: only numbers are encoded")
@@ -216,7 +217,7 @@ def one_hot_encoder(node: OnnxNode) -> Value:
 
 @operator("ZipMap", domain=LEARNING)
 def zip_map(node: OnnxNode) -> Value:
-    """Returns the scores themselves: a map from labels has no fixed size."""
+    """Returns only the scores: a map from labels has no fixed size."""
     node.ignore("classlabels_strings", "classlabels_int64s")
     _log.warning(
         "ZipMap is left out: %r has the scores in the order of the labels, not a map from them",

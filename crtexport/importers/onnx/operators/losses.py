@@ -21,8 +21,8 @@ from crtexport.support.errors import CrtExportError
 
 
 def _loss(node: OnnxNode, scores: Value, labels: Value, weights: Value | None) -> Value:
-    """Returns what log probabilities (N, C, ...) say against labels (N, ...), reduced as the node
-    says; ``ignore_index`` is a label that doesn't count."""
+    """Returns the loss of log probabilities (N, C, ...) against labels (N, ...), reduced as the
+    node requests; labels equal to ``ignore_index`` don't count."""
     ignored = node.integer("ignore_index") if node.has("ignore_index") else None
     reduction = node.text("reduction", "mean")
     shape = (labels.shape[0], 1, *labels.shape[1:])
@@ -73,7 +73,7 @@ def log_likelihood(node: OnnxNode) -> Value:
 
 @operator("SoftmaxCrossEntropyLoss", inputs=(2, 3))
 def cross_entropy(node: OnnxNode) -> list[Value]:
-    """The second output has the logarithms of the probabilities."""
+    """The second output is the logarithms of the probabilities."""
     x = node.input(0)
     order = (0, *range(2, len(x.shape)), 1)
     logarithms = node.emit(LogSoftmax(), node.builder.arranged(x, order), order=order)

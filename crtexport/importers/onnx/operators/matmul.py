@@ -52,8 +52,8 @@ def matmul(node: OnnxNode) -> Value:
 def fully_connected(node: OnnxNode, a: Value, b: Value, bias: int | None) -> Value:
     """Returns the product of ``a``'s last axis and a constant matrix (depth, units), plus ``bias``.
 
-    The elements of a row stay in the order that they are in, the matrix is put into the same; rows
-    may be in any.
+    The elements of a row keep their order in memory, and the matrix is reordered to match; rows may
+    have any order.
     """
     depth = a.axes[-1]
     row_order = sorted(atom for axis in a.axes[:-1] for atom in axis)

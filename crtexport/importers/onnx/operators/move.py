@@ -1,4 +1,4 @@
-"""Operators that move elements: parts, joins, paddings, repetitions."""
+"""Operators that move elements: slices, concatenations, paddings, repetitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crtexport.support.errors import CrtExportError
 
 
 def common_order(node: OnnxNode, values: Sequence[Value]) -> tuple[int, ...]:
-    """Returns the order of axes in which most elements lie already, of those that are computed."""
+    """Returns the order of axes that most elements of computed values already have."""
     builder = node.builder
     largest = max(
         values, key=lambda v: (not builder.is_constant(v), v.order is not None, v.elements)
@@ -33,7 +33,7 @@ def concat(node: OnnxNode) -> Value:
 
 
 def joined(node: OnnxNode, values: Sequence[Value], axis: int) -> Value:
-    """Returns values one behind the other along an axis."""
+    """Returns values concatenated along an axis."""
     if len(values) == 1:
         return values[0]
     order = common_order(node, values)
@@ -43,7 +43,7 @@ def joined(node: OnnxNode, values: Sequence[Value], axis: int) -> Value:
 
 @operator("Split", inputs=(1, 2))
 def split(node: OnnxNode) -> list[Value]:
-    """Into the sizes given, else into as equal parts as there are outputs."""
+    """Splits into the given sizes, else into equal parts, one for each output."""
     x = node.input(0)
     axis = node.axis(node.integer("axis", 0), len(x.shape))
     whole = x.shape[axis]
@@ -85,7 +85,7 @@ def section(
 
 
 def element(node: OnnxNode, x: Value, axis: int, index: int) -> Value:
-    """Returns the elements at one index of an axis, which is left out."""
+    """Returns the elements at one index of an axis, without that axis."""
     part = section(node, x, axis, index, 1)
     return node.builder.reshaped(part, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
@@ -119,7 +119,7 @@ def slice_(node: OnnxNode) -> Value:
 
 
 def _bounded(end: int, size: int, step: int) -> int | None:
-    """Returns an end as Python counts: one before the front is None when going backwards."""
+    """Returns an end as in Python; going backwards, the one before the first element is None."""
     return None if step < 0 and end < -size else end
 
 
@@ -181,7 +181,7 @@ def _repeated(
 def _cut(
     node: OnnxNode, x: Value, pairs: Sequence[tuple[int, int]]
 ) -> tuple[Value, list[tuple[int, int]]]:
-    """Returns the input without what negative pads take away, and the pads that are left."""
+    """Returns the input cropped by negative pads, and the remaining pads."""
     if min(map(min, pairs), default=0) >= 0:
         return x, list(pairs)
     begin = [max(-before, 0) for before, _ in pairs]

@@ -1,4 +1,4 @@
-"""Normalizations: by fixed statistics, or by those of the data."""
+"""Normalizations by constant statistics, or by those of the data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def batch_normalization(node: OnnxNode) -> Value:
 
 
 def _vector(node: OnnxNode, index: int, x: Value) -> Value:
-    """Returns an input with one element for each channel, shaped so that it broadcasts."""
+    """Returns an input with one element for each channel, in a shape that broadcasts."""
     value = node.input(index)
     channels = x.shape[1] if len(x.shape) > 1 else 1
     if value.elements not in (1, channels):
@@ -54,8 +54,8 @@ def _vector(node: OnnxNode, index: int, x: Value) -> Value:
 def normalized(
     node: OnnxNode, x: Value, axes: Sequence[int], epsilon: float, *, center: bool = True
 ) -> tuple[Value, Value, Value]:
-    """Returns x less its mean over ``axes`` and divided by the root of its variance plus
-    ``epsilon``; the mean, and 1 / the root. Without ``center`` the mean counts as 0."""
+    """Returns (x - mean) / sqrt(variance + ``epsilon``) over ``axes``, the mean, and 1 / sqrt(...).
+    Without ``center`` the mean is taken as 0."""
     mean = node.reduce(Mean, x, axes)
     centered = node.elementwise(Sub(), x, mean) if center else x
     variance = node.reduce(Mean, node.unary(Square(), centered), axes)
@@ -147,7 +147,7 @@ def lp_normalization(node: OnnxNode) -> Value:
 
 @operator("LRN", follows=True)
 def local_response(node: OnnxNode) -> Value:
-    """Divided by a power of a sum of squares over neighbouring channels."""
+    """Divides by a power of a sum of squares over neighbouring channels."""
     x, size = node.input(0), node.integer("size")
     alpha, beta = node.real("alpha", 1e-4), node.real("beta", 0.75)
     bias = node.real("bias", 1.0)

@@ -1,5 +1,5 @@
-"""Arithmetic that operators share. Whole numbers that kernels don't compute with are computed in a
-wider type."""
+"""Arithmetic that operators share. Integers of a type without kernels are computed in a wider type.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WIDER = {
     DType.UINT16: DType.INT32, DType.UINT32: DType.INT64, DType.INT32: DType.INT64,
     DType.BOOL: DType.INT32,
 }
-"""The next type that holds all numbers of another one."""
+"""The next type that holds all numbers of each type."""
 
 
 def work_type(dtype: DType, supported: Sequence[DType]) -> DType:
@@ -94,7 +94,7 @@ WHOLE = (DType.INT32, DType.INT64)
 
 
 def clamped(node: OnnxNode, x: Value, low: float | None, high: float | None) -> Value:
-    """Returns min(max(x, low), high), by a clamp that kernels can take in where there is one."""
+    """Returns min(max(x, low), high), as a clamp that kernels can fuse if there is one."""
     dtype = node.dtype(x)
     low = None if low is not None and low == -np.inf else low
     high = None if high is not None and high == np.inf else high
@@ -149,11 +149,11 @@ def times(node: OnnxNode, value: Value, factor: float) -> Value:
 
 
 def combined(node: OnnxNode, op: Op, values: Iterable[Value]) -> Value:
-    """Returns all values, of which there must be one, joined by an operator of two inputs."""
+    """Returns all values, at least one, combined by an operator of two inputs."""
     return reduce(lambda a, b: node.elementwise(op, a, b), values)
 
 
 def by_norm(node: OnnxNode, x: Value, norm: Value) -> Value:
-    """Returns x / norm, and x where the norm is 0."""
+    """Returns x / norm, or x if the norm is 0."""
     zero = node.elementwise(Equal(), norm, node.like(0, norm))
     return node.elementwise(Div(), x, node.elementwise(Select(), zero, node.like(1, norm), norm))

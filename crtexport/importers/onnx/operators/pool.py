@@ -70,7 +70,7 @@ class _Taps:
         self.shape = (batch, *(axis.positions for axis in axes), channels)
 
     def cells(self) -> list[int]:
-        """Returns a tensor for each tap, in the order of rows."""
+        """Returns a tensor for each tap, in row order."""
         stride = (1, *(axis.stride for axis in self._axes), 1)
         return [
             self.node.builder.emit(
@@ -82,7 +82,7 @@ class _Taps:
         ]
 
     def joined(self, op: Op) -> int:
-        """Returns all taps joined by an operator of two inputs."""
+        """Returns all taps combined by an operator of two inputs."""
         first, *others = self.cells()
         for other in others:
             (first,) = self.node.builder.emit(op, first, other)
@@ -108,7 +108,7 @@ def max_pool(node: OnnxNode) -> Value | list[Value]:
         return _with_positions(node, x, axes, by_columns=by_columns)
     dtype = node.dtype(x)
     if _has_kernel(axes):
-        # Of bytes without scales there is no kernel; floats hold them all.
+        # Bytes without scales have no kernel; floats hold them exactly.
         scaled = node.type(x.tensor).quant is not None
         there = image(node, x if scaled else node.cast(x, DType.FLOAT32))
         found = as_window(axes)

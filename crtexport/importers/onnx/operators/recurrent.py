@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM: weights are put into the kernels' order once, states come in and go out."""
+"""RNN, GRU and LSTM: weights are reordered for the kernels once; states are inputs and outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FUNCTIONS: dict[str, tuple[GateFunction, float | None, float | None]] = {
     "softsign": (GateFunction.SOFTSIGN, None, None),
     "softplus": (GateFunction.SOFTPLUS, None, None),
 }
-"""Functions by ONNX's names, which count without case, with alpha and beta where none are given."""
+"""Functions by ONNX's names, which are case-insensitive, with the defaults of alpha and beta."""
 
 _LENGTHS, _STATE, _CELLS, _PEEPHOLES = 4, 5, 6, 7
 
@@ -54,7 +54,7 @@ class _Sizes(Struct, frozen=True):
     units: int
     gates: int
     batch_first: bool
-    """Batches come first in ONNX's shapes (the attribute layout)."""
+    """Batches are the first axis of ONNX's shapes (the attribute layout)."""
 
 
 def _sizes(node: OnnxNode, gates: int, direction: Direction) -> _Sizes:
@@ -84,8 +84,8 @@ def _direction(node: OnnxNode) -> Direction:
 
 
 def _functions(node: OnnxNode, op: type[Recurrent], directions: int) -> dict[str, Any]:
-    """Returns the attributes that say what is applied to gates; parameters belong to the functions
-    that have some, one after the other."""
+    """Returns the attributes with the activations of gates; parameters are listed for the functions
+    that have some, in order."""
     names = node.texts("activations", ())
     given = [list(node.reals("activation_alpha", ())), list(node.reals("activation_beta", ()))]
     count = directions * len(op.usual)
@@ -165,7 +165,7 @@ def _state(node: OnnxNode, index: int, sizes: _Sizes) -> int | None:
 
 
 def _lengths(node: OnnxNode, sizes: _Sizes) -> int | None:
-    """Returns the number of valid steps of each batch; None where all are."""
+    """Returns the number of valid steps of each batch; None if all are valid."""
     given = node.optional(_LENGTHS)
     if given is None:
         return None

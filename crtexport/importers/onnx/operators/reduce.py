@@ -33,11 +33,11 @@ from crtexport.ir.types import DType
 
 _NUMBERS = (FLOAT, *WHOLE)
 _AXES_INPUT = {"ReduceSum": 13}
-"""The opset from which axes are an input; 18 for the others."""
+"""The opset from which on axes are an input; 18 for operators not listed."""
 
 
 def _axes(node: OnnxNode) -> tuple[int, ...] | None:
-    """Returns the axes to reduce over; None: nothing is reduced."""
+    """Returns the axes to reduce over; None if nothing is reduced."""
     rank = len(node.input(0).shape)
     nothing = bool(node.integer("noop_with_empty_axes", 0))
     if node.version >= _AXES_INPUT.get(node.info.operator, 18):
@@ -53,11 +53,12 @@ _EMPTY = {
     "ReduceSum": 0, "ReduceProd": 1, "ReduceMax": -np.inf, "ReduceMin": np.inf, "ReduceL1": 0,
     "ReduceL2": 0, "ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf, "ReduceSumSquare": 0,
 }
-"""The results of no elements."""
+"""The results of reductions over no elements."""
 
 
 def _log_sum_exp(node: OnnxNode, x: Value, axes: Sequence[int]) -> Value:
-    """Returns log(sum(exp(x))), computed around the largest element so that nothing overflows."""
+    """Returns log(sum(exp(x))), computed relative to the largest element so that nothing overflows.
+    """
     largest = node.reduce(ReduceMax, x, axes)
     powers = node.unary(Exp(), node.elementwise(Sub(), x, largest))
     return node.elementwise(Add(), node.unary(Log(), node.reduce(Sum, powers, axes)), largest)
@@ -95,7 +96,7 @@ def reduction(node: OnnxNode) -> Value:
     x, axes = node.input(0), _axes(node)
     keep = bool(node.integer("keepdims", 1))
     if axes is None:
-        # Of each element alone: functions before and after the sum still apply.
+        # A reduction of single elements still applies the functions before and after the sum.
         return computed(node, lambda y: _each(node, y), _NUMBERS, x)
     shape = tuple(
         1 if axis in axes else size for axis, size in enumerate(x.shape)

@@ -26,7 +26,7 @@ from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 _TOGETHER = 4
-"""Taps of all axes together up to which they are one node; more are a node for each axis."""
+"""The largest number of taps of all axes that are one node; with more, each axis is a node."""
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
@@ -154,7 +154,8 @@ def _interpolated(node: OnnxNode, x: Value, tables: dict[int, Table]) -> Value:
 
 
 def _groups(places: dict[int, Table]) -> list[dict[int, Table]]:
-    """Returns the axes that are resampled together: those that make the tensor smaller first."""
+    """Returns the groups of axes that are resampled together, those that shrink the tensor first.
+    """
     taps = np.prod([made.indices.shape[1] for made in places.values()])
     if taps <= _TOGETHER:
         return [dict(sorted(places.items()))]

@@ -1,4 +1,4 @@
-"""Loops and branches that stay what they are: graphs that a While or an If of the Graph runs."""
+"""Loops and branches that stay in the Graph: inner graphs of a While or an If."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from crtexport.support.errors import CrtExportError
 
 
 class Round(Struct, frozen=True):
-    """One run of a loop's body: whether there is another one, None for yes; the states behind it;
-    and what it adds to the outputs that have a part for each round."""
+    """The results of one iteration: the condition of the next one, None for true; the states; and
+    its part of each output that has one part for each iteration."""
 
     again: Value | None
     states: list[Value]
@@ -31,8 +31,8 @@ is computed, and the states."""
 
 
 class Rolled(Struct, frozen=True):
-    """A loop: at most ``most`` rounds, None for any number, a value where that is computed, as long
-    as ``condition`` holds, None for one that always does. ``backwards``: parts go from the end of
+    """A loop of at most ``most`` iterations (None for no limit; a Value if computed at run time),
+    while ``condition`` holds (None for always). ``backwards``: parts are written from the end of
     their outputs to the start."""
 
     most: int | Value | None
@@ -89,7 +89,8 @@ def rolled(node: OnnxNode, loop: Rolled, body: Body) -> tuple[list[Value], list[
 
 
 def _number(inner: OnnxNode, place: Value) -> Value:
-    """Returns the number of the round, (1,), which is the first of two: where its parts go."""
+    """Returns the number of the iteration, (1,), which is the first of two counters: the index of
+    its parts."""
     number = inner.emit(Slice((0,), (1,), (1,), (1,)), place.tensor)
     inner.builder.counts.add(number.tensor)
     return number
@@ -106,7 +107,7 @@ def _whole(inner: OnnxNode, loop: Rolled, part: Value) -> TensorType:
 
 
 def _length(loop: Rolled) -> int:
-    """Returns how often a loop runs that has outputs with a part for each round."""
+    """Returns the number of iterations of a loop with outputs of one part for each."""
     if not isinstance(loop.most, int) or loop.condition is not None:
         raise CrtExportError(
             "the size of an output depends on how often a loop runs, which is known at run time"
@@ -130,7 +131,7 @@ def _check_types(before: Sequence[TensorType], after: Sequence[TensorType]) -> N
 def _condition(
     node: OnnxNode, types: Sequence[TensorType], loop: Rolled, given: Sequence[int]
 ) -> Graph:
-    """Returns the graph that says whether there is a round more."""
+    """Returns the graph that computes the condition of the next iteration."""
     with node.walk.nested() as nested:
         inner = node.within(nested.builder)
         inputs = [nested.input(type_) for type_ in types]
@@ -154,9 +155,9 @@ def _condition(
 def branched(
     node: OnnxNode, condition: Value, branches: Sequence[GraphInfo]
 ) -> list[Value]:
-    """Returns the results of the branch that a condition takes, which alone runs.
+    """Returns the results of an If; only the branch that the condition selects runs.
 
-    Raises CrtExportError where a branch can't be a graph of its own.
+    Raises CrtExportError if a branch can't be an inner graph.
     """
     read: list[tuple[Nested, list[int]]] = []
     shapes = []

@@ -1,5 +1,5 @@
-"""The number of rounds of a Loop whose condition counts: only the part of its body that the
-condition needs is computed, with constants, round after round."""
+"""Finds the number of iterations of a Loop with a condition, by evaluating only the part of its
+body that the condition depends on, with constants, iteration by iteration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _MOST_ROUNDS = 20_000
 
 
 class Rounds(Struct, frozen=True):
-    """The number of rounds of a loop; which of its states are integers that are never negative."""
+    """The number of iterations of a loop; and which of its states are integers that are never
+    negative."""
 
     count: int
     counters: frozenset[int]
@@ -27,8 +28,8 @@ class Rounds(Struct, frozen=True):
 def counted_rounds(
     node: OnnxNode, body: GraphInfo, most: int | None, states: Sequence[Value]
 ) -> Rounds | None:
-    """Returns the rounds of a loop, ``most`` at most, if the condition, which holds at first, needs
-    nothing but constants; None where they aren't known."""
+    """Returns the iterations of a loop, at most ``most``, if its condition (true at first) depends
+    only on constants; None if unknown."""
     part, needed = _deciding(body, len(states))
     if part is None or not all(node.builder.is_constant(states[i]) for i in needed):
         return None
@@ -57,8 +58,8 @@ def counted_rounds(
 
 
 def _deciding(body: GraphInfo, count: int) -> tuple[GraphInfo | None, list[int]]:
-    """Returns the part of a body that computes its condition, and the states that it needs; no part
-    where graphs are inside of it."""
+    """Returns the part of a body that computes its condition, and the states that it reads; no part
+    if it has inner graphs."""
     formals = {info.name: i for i, info in enumerate(body.inputs[2:])}
     ends = [info.name for info in body.outputs[1 : 1 + count]]
     wanted, needed = {body.outputs[0].name}, set[int]()

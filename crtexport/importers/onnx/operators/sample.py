@@ -1,4 +1,4 @@
-"""Images read at computed places: GridSample, AffineGrid, RoiAlign; and MaxUnpool."""
+"""Images sampled at computed positions: GridSample, AffineGrid, RoiAlign; and MaxUnpool."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _MODES = {
     "cubic": Interpolation.CUBIC,
 }
 _MOST_PLACES = 1 << 22
-"""Pixels of a grid, which is a constant."""
+"""The largest number of pixels of a grid, which is a constant."""
 
 
 @operator("GridSample", inputs=(2, 2), image=True)
 def grid_sample(node: OnnxNode) -> Value:
-    """Places from -1 to 1, x before y before z, become pixels."""
+    """Converts positions from -1 to 1, x before y before z, to pixels."""
     x, grid = node.all()
     rank = len(x.shape)
     sizes = x.shape[2:]
@@ -81,7 +81,7 @@ def sampled(node: OnnxNode, x: Value, places: Value, op: Sample) -> Value:
 
 @operator("AffineGrid", inputs=(2, 2))
 def affine_grid(node: OnnxNode) -> Value:
-    """The places of all pixels, moved by a matrix for each image."""
+    """The positions of all pixels, transformed by a matrix for each image."""
     theta, shape = node.input(0), node.integers(1, "the size")
     sizes, corners = shape[2:], bool(node.integer("align_corners", 0))
     if len(sizes) not in (2, 3) or theta.shape != (shape[0], len(sizes), len(sizes) + 1) or (
@@ -102,7 +102,8 @@ def affine_grid(node: OnnxNode) -> Value:
 
 @operator("MaxUnpool", inputs=(2, 3))
 def max_unpool(node: OnnxNode) -> Value:
-    """Each number goes to where a MaxPool found it, in the whole tensor; the rest is 0."""
+    """Writes each number to the position where a MaxPool found it, in the whole tensor; the rest is
+    0."""
     x, indices = node.input(0), node.input(1)
     window = node.numbers("kernel_shape")
     axes = len(window)

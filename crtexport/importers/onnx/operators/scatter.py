@@ -1,4 +1,4 @@
-"""Elements taken from and put to computed places, the largest ones, triangles, sequences."""
+"""Gathers and scatters at computed positions, TopK, triangles of matrices, sequences."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def top_k(node: OnnxNode) -> list[Value]:
 
 @operator("OneHot", inputs=(3, 3))
 def one_hot(node: OnnxNode) -> Value:
-    """The values are off and on; indices that are none of the depth's give a row of off."""
+    """The values are off and on; an index outside of the depth gives a row of off."""
     indices, values = node.input(0), node.input(2)
     depth = int(node.number(1, "the depth"))
     axis = node.axis(node.integer("axis", -1), len(indices.shape) + 1)
@@ -138,7 +138,7 @@ def triangle(node: OnnxNode) -> Value:
 
 @operator("ReverseSequence", inputs=(2, 2))
 def reverse_sequence(node: OnnxNode) -> Value:
-    """The first elements of each sequence in reverse, as many as it is long."""
+    """Reverses the first elements of each sequence, up to its length."""
     x, lengths = node.all()
     time, batch = node.integer("time_axis", 0), node.integer("batch_axis", 1)
     if {time, batch} != {0, 1} or len(x.shape) < 2:
@@ -160,7 +160,7 @@ def reverse_sequence(node: OnnxNode) -> Value:
 
 @operator("TensorScatter", inputs=(2, 3))
 def tensor_scatter(node: OnnxNode) -> Value:
-    """An update written into each sample of a cache, from its index of an axis on."""
+    """Writes an update into each sample of a cache, from its index of an axis on."""
     cache, update = node.input(0), node.input(1)
     rank = len(cache.shape)
     axis = node.axis(node.integer("axis", -2), rank)

@@ -1,4 +1,4 @@
-"""The parts that classifiers of ai.onnx.ml share: labels, and what becomes of scores."""
+"""Labels and transforms of scores, which the classifiers of ai.onnx.ml share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def matrix(node: OnnxNode, x: Value) -> Value:
 
 
 def class_labels(node: OnnxNode, strings: str, integers: str) -> tuple[int, ...]:
-    """Returns the labels of classes. Strings are replaced by their positions, which is said."""
+    """Returns the labels of classes. Strings are replaced by their positions, with a note about it.
+    """
     names, numbers = node.texts(strings, ()), node.numbers(integers, ())
     if names and not numbers:
         _log.warning(

@@ -1,4 +1,4 @@
-"""Operators that rename axes and move nothing."""
+"""Operators that change axes but move no elements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def identity(node: OnnxNode) -> Value:
 
 @operator("Dropout", inputs=(1, 3), follows=True)
 def dropout(node: OnnxNode) -> Sequence[Value]:
-    """Nothing is dropped but in training."""
+    """Dropout does nothing outside of training."""
     node.ignore("ratio", "seed")
     training = node.optional(2) is not None and node.number(2, "training_mode")
     if training or (node.version < 7 and not node.integer("is_test", 0)):
@@ -38,7 +38,7 @@ def _all_true(node: OnnxNode, x: Value) -> Value:
 
 @operator("Reshape", inputs=(2, 2))
 def reshape(node: OnnxNode) -> Value:
-    """A size of 0 is the input's (unless ``allowzero``), -1 what is left."""
+    """A size of 0 is the input's (unless ``allowzero``), -1 is computed from the others."""
     x, sizes = node.input(0), list(node.integers(1, "the shape"))
     if not node.integer("allowzero", 0):
         for place, size in enumerate(sizes):
@@ -73,7 +73,7 @@ def flattened(node: OnnxNode, x: Value, axis: int) -> Value:
 
 
 def _axes(node: OnnxNode, rank: int, what: str) -> tuple[int, ...] | None:
-    """Returns the axes of Squeeze and Unsqueeze, an input since opset 13; None: not given."""
+    """Returns the axes of Squeeze and Unsqueeze, an input since opset 13; None if omitted."""
     if node.version >= 13:
         given = None if node.optional(1) is None else node.integers(1, what)
     else:

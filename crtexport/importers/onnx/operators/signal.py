@@ -17,13 +17,13 @@ from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 _MOST = 1 << 20
-"""Elements of a window or a filter bank."""
+"""The largest number of elements of a window or a filter bank."""
 
 _COSINES = {
     "HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0),
     "BlackmanWindow": (0.42, 0.5, 0.08),
 }
-"""Weights of 1, -cos and cos of the double angle."""
+"""The coefficients of 1, -cos and the cosine of the double angle."""
 
 
 def _result(node: OnnxNode) -> DType:

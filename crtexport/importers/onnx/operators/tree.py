@@ -91,7 +91,8 @@ def _leaves(
 def _roots(
     branches: Mapping[tuple[int, int], TreeBranch], names: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Returns the node of each tree that is no child. Raises CrtExportError unless it is one."""
+    """Returns the root of each tree, the node that isn't a child. Raises CrtExportError unless
+    there is exactly one."""
     children = {child for branch in branches.values() for child in (branch.true, branch.false)}
     roots = [name for name in names if name not in children]
     found = Counter(tree for tree, _ in roots)
@@ -152,7 +153,7 @@ def regressor(node: OnnxNode) -> Value:
 
 @operator("TreeEnsembleClassifier", domain=LEARNING)
 def classifier(node: OnnxNode) -> list[Value]:
-    """One score decides, if all weights are of one class out of two."""
+    """There is one score if all weights belong to one of two classes."""
     labels = class_labels(node, "classlabels_strings", "classlabels_int64s")
     branches, names = _branches(node)
     ids, base = set(node.numbers("class_ids", ())), _floats(node, "base_values")
@@ -168,7 +169,7 @@ def classifier(node: OnnxNode) -> list[Value]:
     positive = bool((_floats(node, "class_weights") >= 0).all())
     decided = node.elementwise(Greater(), scores, node.like(0.5 if positive else 0.0, scores))
     label = picked(node, node.cast(decided, DType.INT64), labels)
-    if ids == {1}:  # ONNX Runtime then has scores of both classes, that of the first is 0
+    if ids == {1}:  # ONNX Runtime then returns scores of both classes; the first is 0
         other = node.constant(np.zeros(scores.shape))
         parts = [node.builder.arranged(part) for part in (other, scores)]
         return [label, transformed(node, node.emit(Concatenation(1), *parts), transform)]

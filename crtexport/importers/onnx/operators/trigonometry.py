@@ -1,5 +1,5 @@
-"""Trigonometric and hyperbolic functions, made of those that have kernels so that nothing cancels.
-"""
+"""Trigonometric and hyperbolic functions, built from functions with kernels so that nothing
+cancels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def erf(node: OnnxNode) -> Value:
 
 @operator("Erfc")
 def erfc(node: OnnxNode) -> Value:
-    """Not of the standard, but tf2onnx writes it for Keras' gelu."""
+    """Not in the standard, but tf2onnx writes it for Keras' gelu."""
     rest = node.unary(Erf(), node.input(0))
     return node.elementwise(Sub(), node.like(1, rest), rest)
 
@@ -52,7 +52,8 @@ def tan(node: OnnxNode) -> Value:
 
 @operator("Asin", "Acos", follows=True)
 def arc(node: OnnxNode) -> Value:
-    """Tangents are x / sqrt((1 - x)(1 + x)), and of half the angle sqrt((1 - x) / (1 + x))."""
+    """Computed through the tangent, x / sqrt((1 - x)(1 + x)), or that of half the angle, sqrt((1 -
+    x) / (1 + x))."""
     x = node.input(0)
     one = node.like(1, x)
     below, above = node.elementwise(Sub(), one, x), node.elementwise(Add(), one, x)
@@ -78,14 +79,14 @@ def cosh(node: OnnxNode) -> Value:
 
 @operator("Sinh", follows=True)
 def sinh(node: OnnxNode) -> Value:
-    """tanh(x) * cosh(x), which is precise near 0, too."""
+    """tanh(x) * cosh(x), which is accurate near 0."""
     x = node.input(0)
     return node.elementwise(Mul(), node.unary(Tanh(), x), _cosh(node, x))
 
 
 @operator("Asinh", follows=True)
 def asinh(node: OnnxNode) -> Value:
-    """Of magnitudes log(1 + x + x² / (1 + sqrt(1 + x²)))."""
+    """log(1 + x + x² / (1 + sqrt(1 + x²))) of the magnitude."""
     x = node.input(0)
     size, square, one = node.unary(Abs(), x), node.unary(Square(), x), node.like(1, x)
     root = node.unary(Sqrt(), node.elementwise(Add(), square, one))

@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 _HIGHEST = 16
 """The highest degree of a polynomial kernel."""
 _LEAST = 1e-7
-"""The least probability with which one class wins against another."""
+"""The smallest probability with which one class wins against another."""
 
 
 def _kernel(node: OnnxNode, x: Value, vectors: Array) -> Value:
@@ -91,7 +91,7 @@ def regressor(node: OnnxNode) -> Value:
 
 @operator("SVMClassifier", domain=LEARNING)
 def classifier(node: OnnxNode) -> list[Value]:
-    """Each pair of classes has a decision, which votes for one of them."""
+    """Each pair of classes has a decision, which is a vote for one of them."""
     x = matrix(node, node.input(0))
     labels = class_labels(node, "classlabels_strings", "classlabels_ints")
     transform, classes = node.text("post_transform", "NONE"), len(labels)
