@@ -59,7 +59,7 @@ def external_files(modules: Sequence[ExternalModule], ours: ElfAbi | None) -> Ex
     return found
 
 
-def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> None:
+def _add(module: ExternalModule, files: ExternalFiles, ours: ElfAbi | None) -> None:
     if module.kind in ("device-image", "ethos-u"):
         return  # programs are constants of the model's; what drives an Ethos-U is the firmware's
     suffix = ".c" if module.kind == "c-source" else ".o"
@@ -69,17 +69,17 @@ def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> N
             raise CrtExportError(
                 f"a module of kind {module.kind} has files named *{suffix}", location=path.name
             )
-        if path.name in found.sources or path.name in found.objects:
+        if path.name in files.sources or path.name in files.objects:
             raise CrtExportError("another file has this name", location=path.name)
         if module.kind == "c-source":
-            found.sources[path.name] = text = _text(path)
+            files.sources[path.name] = text = _text(path)
             _check_source(text, path.name)
             defined |= set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s*\()", text))
         elif isinstance(path, SourceText):
             raise CrtExportError("text is no object", location=path.name)
         else:
-            found.objects[path.name] = path
-            found.facts[path.name] = facts = _checked(path, ours)
+            files.objects[path.name] = path
+            files.facts[path.name] = facts = _checked(path, ours)
             defined |= set(facts.defined)
     for function in module.functions:
         if function.symbol not in defined:

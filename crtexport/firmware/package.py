@@ -108,35 +108,35 @@ def board_for(package: Package, board: Board | None = None, *, trusted: bool = F
     )
 
 
-def _installed(package: Package, told: Board) -> Board:
+def _installed(package: Package, packaged: Board) -> Board:
     try:
-        return load_board(told.name)
+        return load_board(packaged.name)
     except CrtExportError as error:
         raise CrtExportError(
-            f"the package is for the board {told.name!r}, which can't be used here: "
+            f"the package is for the board {packaged.name!r}, which can't be used here: "
             f"{error.problem}",
-            location=str(package.path), hint=_choice(told),
+            location=str(package.path), hint=_choice(packaged),
         ) from error
 
 
-def _choice(told: Board) -> str:
+def _choice(packaged: Board) -> str:
     """Returns a hint for a board that only the package describes."""
-    tools = told.toolchain
-    words = [*tools.compiler, *told.cpu.cflags, *tools.cflags, *tools.ldflags, *tools.libraries]
+    tools = packaged.toolchain
+    words = [*tools.compiler, *packaged.cpu.cflags, *tools.cflags, *tools.ldflags, *tools.libraries]
     commands = [shlex.join(words)]
-    if isinstance(told.runner, QemuRunner):
-        commands.append(shlex.join(told.runner.command))
+    if isinstance(packaged.runner, QemuRunner):
+        commands.append(shlex.join(packaged.runner.command))
     return (
         "name the board's file with --board FILE; or, if you trust the package's author, add "
         f"--trust-package, which starts: {' and '.join(commands)}"
     )
 
 
-def _differences(told: Board, found: Board) -> Iterator[tuple[str, object, object]]:
+def _differences(packaged: Board, installed: Board) -> Iterator[tuple[str, object, object]]:
     """Returns (property, the package's value, the board's value) of properties that code depends
     on."""
-    yield from _unequal("architecture", told.architecture, found.architecture)
-    theirs, ours = asdict(told.cpu), asdict(found.cpu)
+    yield from _unequal("architecture", packaged.architecture, installed.architecture)
+    theirs, ours = asdict(packaged.cpu), asdict(installed.cpu)
     for key in theirs:
         if key != "cflags":
             yield from _unequal(f"cpu: {key}", theirs[key], ours[key])

@@ -98,17 +98,17 @@ class _Pass:
             made, node, ops.Concatenation(2), ends, (1, batches, 2 * units)
         )
 
-    def _one_direction(self, made: list[Node], node: Node, op: ops.Recurrent, number: int) -> int:
-        """Appends the layer of one direction to ``made``; returns its final state."""
+    def _one_direction(self, nodes: list[Node], node: Node, op: ops.Recurrent, number: int) -> int:
+        """Appends the layer of one direction to ``nodes``; returns its final state."""
         inputs = [
             tensor if tensor is None or place not in _OF_DIRECTIONS
-            else self._cut(made, node, tensor, 0, number)
+            else self._cut(nodes, node, tensor, 0, number)
             for place, tensor in enumerate(node.inputs)
         ]
         if number == 1:
             axis = int(op.batch_major)
             steps = self.graph.type(self.graph.required(node, 0)).shape[axis]
-            inputs[0] = self._cut(made, node, self.graph.required(node, 0), axis, steps - 1)
+            inputs[0] = self._cut(nodes, node, self.graph.required(node, 0), axis, steps - 1)
         functions, alpha, beta = (
             every[number * len(every) // 2:(number + 1) * len(every) // 2]
             for every in (op.functions, op.alpha, op.beta)
@@ -118,18 +118,18 @@ class _Pass:
             beta=beta,
         )
         shapes = [(1, *self.graph.type(state).shape[1:]) for state in node.outputs[1:]]
-        return self._added(made, node, layer, inputs, *shapes)
+        return self._added(nodes, node, layer, inputs, *shapes)
 
-    def _cut(self, made: list[Node], node: Node, tensor: int, axis: int, place: int) -> int:
+    def _cut(self, nodes: list[Node], node: Node, tensor: int, axis: int, place: int) -> int:
         """Appends a Slice of index ``place`` of an axis; returns its output."""
         shape = self.graph.type(tensor).shape
         size = (*shape[:axis], 1, *shape[axis + 1:])
         begin = tuple(place if i == axis else 0 for i in range(len(shape)))
         cut = ops.Slice(begin, size, (1,) * len(shape), size)
-        return self._added(made, node, cut, (tensor,), size)
+        return self._added(nodes, node, cut, (tensor,), size)
 
     def _added(
-        self, made: list[Node], node: Node, op: ops.Op, inputs: Sequence[int | None],
+        self, nodes: list[Node], node: Node, op: ops.Op, inputs: Sequence[int | None],
         *shapes: tuple[int, ...],
     ) -> int:
         """Appends a node named after another one; returns its first output."""
@@ -138,5 +138,5 @@ class _Pass:
         for number, shape in enumerate(shapes, first):
             self.tensors.append(Tensor(f"{node.name}.{number}", TensorType(dtype, shape)))
         outputs = tuple(range(first, len(self.tensors)))
-        made.append(Node(op, tuple(inputs), outputs, node.name, node.origin))
+        nodes.append(Node(op, tuple(inputs), outputs, node.name, node.origin))
         return first

@@ -265,35 +265,35 @@ class _Solver:
         return solver
 
     def _branch(
-        self, offsets: list[int | None], level: int, left: list[int], near: Collection[int],
-        before: list[int],
+        self, offsets: list[int | None], level: int, remaining: list[int], near: Collection[int],
+        least_offsets: list[int],
     ) -> None:
-        """Places the blocks of ``left``, in the order of their numbers.
+        """Places the blocks of ``remaining``, in the order of their numbers.
 
-        The last block was placed at ``level`` and restricts the blocks of ``near``; ``before`` has
-        the lowest offset of each block without it. Only blocks in ``near`` and those that would
-        begin below ``level`` are affected by it.
+        The last block was placed at ``level`` and restricts the blocks of ``near``;
+        ``least_offsets`` has the lowest offset of each block without it. Only blocks in ``near``
+        and those that would begin below ``level`` are affected by it.
         """
-        if not left:
+        if not remaining:
             found = [o for o in offsets if o is not None]
             if extent(self.sizes, found) < self.least:
                 self._keep(found)
             return
-        sizes, least, lowest = self.sizes, self.least, before.copy()
-        for i in left:
-            if i in near or before[i] < level:
+        sizes, least, lowest = self.sizes, self.least, least_offsets.copy()
+        for i in remaining:
+            if i in near or least_offsets[i] < level:
                 lowest[i] = self.lowest(i, offsets, level)
             else:
                 self.effort += self.weights[i]
             if lowest[i] + sizes[i] >= least:
                 return
-        for at, _, i in sorted([(lowest[i], -sizes[i], i) for i in left]):
+        for at, _, i in sorted([(lowest[i], -sizes[i], i) for i in remaining]):
             if self.least <= self.bound or self.effort > self.limit:
                 return
             if at + sizes[i] >= self.least:
                 continue
             offsets[i] = at
-            left.remove(i)
-            self._branch(offsets, at, left, self.others[i], lowest)
-            insort(left, i)
+            remaining.remove(i)
+            self._branch(offsets, at, remaining, self.others[i], lowest)
+            insort(remaining, i)
             offsets[i] = None

@@ -62,10 +62,10 @@ def _packed(
     return found
 
 
-def _better(arena: Arena | Crowd, found: dict[int, int], alignment: int) -> dict[int, int]:
+def _better(arena: Arena | Crowd, offsets: dict[int, int], alignment: int) -> dict[int, int]:
     """Returns better offsets for the same blocks if a new placement takes less."""
-    anew = _placed(arena, list(found), alignment)
-    return anew if _end(arena, anew) < _end(arena, found) else found
+    anew = _placed(arena, list(offsets), alignment)
+    return anew if _end(arena, anew) < _end(arena, offsets) else offsets
 
 
 def _placed(arena: Arena | Crowd, blocks: Sequence[int], alignment: int) -> dict[int, int]:

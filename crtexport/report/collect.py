@@ -91,12 +91,12 @@ def _exported(setting: Setting, board: Board, path: Path) -> Exported:
             raise error from None
 
 
-def of(made: ReportParts, command: str = "") -> figures.Report:
+def of(parts: ReportParts, command: str = "") -> figures.Report:
     """Returns the report of an export."""
-    artifact, graph, board = made.artifact, made.exported.graph, made.board
-    layers = layers_of(made.exported, board, made.sizes, made.result)
-    totals = _totals(made, layers)
-    used = memories(board, _used(made, totals))
+    artifact, graph, board = parts.artifact, parts.exported.graph, parts.board
+    layers = layers_of(parts.exported, board, parts.sizes, parts.result)
+    totals = _totals(parts, layers)
+    used = memories(board, _used(parts, totals))
     peers = figures_like(graph.sha256, board)
     fits = None if board.hosted else all(one.used <= one.size for one in used)
     return figures.Report(
@@ -108,14 +108,14 @@ def of(made: ReportParts, command: str = "") -> figures.Report:
             figures.Content(_first_pool(board), artifact.workspace_size),
             *(figures.Content(pool.memory, pool.size) for pool in artifact.spilled),
         ),
-        steps=steps_of(made.exported.lowered, made.exported.plan), layers=layers,
-        tensors=tensors_of(graph, made.exported.plan), peers=peers,
+        steps=steps_of(parts.exported.lowered, parts.exported.plan), layers=layers,
+        tensors=tensors_of(graph, parts.exported.plan), peers=peers,
         sources={figure.source: provenance(figure) for figure in peers},
         findings=tuple(findings(
-            made.exported, layers, used, totals,
+            parts.exported, layers, used, totals,
             modelled=machine_for(board.target) is not None,
         )),
-        reproduce=_reproduce(made, command),
+        reproduce=_reproduce(parts, command),
     )
 
 
@@ -123,32 +123,32 @@ def _first_pool(board: Board) -> str:
     return "memory" if board.hosted else board.placement.workspace
 
 
-def _flash(made: ReportParts) -> dict[str, int]:
+def _flash(parts: ReportParts) -> dict[str, int]:
     """Returns the bytes of the model in flash by section: of its objects, or as linked where there
     are sources, too."""
-    if made.exported.emit == "c" or (made.result is not None and sources_of(made.exported)):
-        linked = {} if made.result is None else made.result.flash
+    if parts.exported.emit == "c" or (parts.result is not None and sources_of(parts.exported)):
+        linked = {} if parts.result is None else parts.result.flash
         return {name: size for name, size in linked.items() if name.startswith(".model")}
-    together: dict[str, int] = {}
-    for one in made.section.objects.values():
+    sizes: dict[str, int] = {}
+    for one in parts.section.objects.values():
         for name, size in one.sections.items():
-            together[name] = together.get(name, 0) + size
+            sizes[name] = sizes.get(name, 0) + size
     return {
-        name: size for name, size in together.items() if name not in (".bss", ".data", ".lbss")
+        name: size for name, size in sizes.items() if name not in (".bss", ".data", ".lbss")
     }
 
 
-def _totals(made: ReportParts, layers: tuple[figures.Layer, ...]) -> figures.Totals:
-    artifact, board, flash = made.artifact, made.board, _flash(made)
+def _totals(parts: ReportParts, layers: tuple[figures.Layer, ...]) -> figures.Totals:
+    artifact, board, flash = parts.artifact, parts.board, _flash(parts)
     code = sum(size for name, size in flash.items() if "text" in name) if flash else None
     weights = sum(one.data.nbytes for one in artifact.constants if holds_weights(one))
     tables = sum(one.data.nbytes for one in artifact.constants) - weights
     other = sum(flash.values()) - (code or 0) - weights - tables
     other = max(other, artifact.constants_size - weights - tables)
-    usage = usage_of([artifact], code or 0, made.setting.options.const_inputs)
+    usage = usage_of([artifact], code or 0, parts.setting.options.const_inputs)
     stack = 0 if board.hosted else board.stack_size
-    measured = None if made.result is None else made.result.stack
-    instructions = together(layers) if made.result is None else made.result.instructions_second
+    measured = None if parts.result is None else parts.result.stack
+    instructions = together(layers) if parts.result is None else parts.result.instructions_second
     workspace = artifact.workspace_total + artifact.inflated_size
     return figures.Totals(
         flash=(code or 0) + weights + tables + other, code=code, weights=weights, tables=tables,
@@ -156,32 +156,32 @@ def _totals(made: ReportParts, layers: tuple[figures.Layer, ...]) -> figures.Tot
         state=artifact.state_size, io=usage.io, stack=stack, stack_measured=measured,
         macs=products(layers), instructions=instructions,
         instructions_are="unknown" if instructions is None
-        else "estimated" if made.result is None else "counted",
+        else "estimated" if parts.result is None else "counted",
     )
 
 
-def _used(made: ReportParts, totals: figures.Totals) -> Usage:
-    artifact = made.artifact
+def _used(parts: ReportParts, totals: figures.Totals) -> Usage:
+    artifact = parts.artifact
     return replace(
-        usage_of([artifact], totals.code or 0, made.setting.options.const_inputs),
+        usage_of([artifact], totals.code or 0, parts.setting.options.const_inputs),
         other=totals.other - (artifact.constants_size - totals.weights - totals.tables),
     )
 
 
-def _reproduce(made: ReportParts, command: str) -> figures.Reproduce:
-    options = made.setting.options
-    (module,) = made.section.modules.values()
+def _reproduce(parts: ReportParts, command: str) -> figures.Reproduce:
+    options = parts.setting.options
+    (module,) = parts.section.modules.values()
     whole: dict[str, Any] = msgspec.to_builtins(options, enc_hook=_plain)
     usual = msgspec.to_builtins(DEFAULTS, enc_hook=_plain)
     elsewhere = ("jobs", "keep_failed", "llvm_timeout")
     return figures.Reproduce(
-        command=command, emit=made.exported.emit,
-        optimize=options.optimize or made.board.optimize,
+        command=command, emit=parts.exported.emit,
+        optimize=options.optimize or parts.board.optimize,
         options={
             key: value for key, value in whole.items()
             if value != usual[key] and key not in elsewhere
         },
-        llvm_options=module.llvm_options, tools=made.section.tools,
+        llvm_options=module.llvm_options, tools=parts.section.tools,
     )
 
 

@@ -104,7 +104,7 @@ def _fused(graph: Graph) -> Iterator[Finding]:
 
 def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
     """Yields the operators of the file that have no kernel and no view in the export."""
-    left = {name for node in after.nodes for name in _names(node)}
+    remaining = {name for node in after.nodes for name in _names(node)}
     makers = {after.tensors[t].name: str(node) for node in after.nodes for t in node.outputs}
     readers: dict[int, list[Node]] = {}
     for node in before.nodes:
@@ -112,7 +112,7 @@ def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
             if tensor is not None:
                 readers.setdefault(tensor, []).append(node)
     for node in before.nodes:
-        if str(node) in left:
+        if str(node) in remaining:
             continue
         given = [t for t in node.inputs if t is not None]
         result = [before.tensors[t].name for t in node.outputs]
@@ -123,19 +123,19 @@ def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
         elif made := [makers[name] for name in result if name in makers]:
             why = f"fused into {made[0]}"
         else:
-            why = _fused_into(before, node, readers, left)
+            why = _fused_into(before, node, readers, remaining)
         yield Finding("removed", str(node), why)
 
 
 def _fused_into(
-    graph: Graph, gone: Node, readers: Mapping[int, Sequence[Node]], left: Collection[str]
+    graph: Graph, gone: Node, readers: Mapping[int, Sequence[Node]], remaining: Collection[str]
 ) -> str:
     """Returns which of the operators behind one that is gone are left and compute it as well."""
     found: dict[str, None] = {}
     behind = list(gone.outputs)
     for tensor in behind:  # grows meanwhile
         for reader in readers.get(tensor, ()):
-            if str(reader) in left:
+            if str(reader) in remaining:
                 found[str(reader)] = None
             else:
                 behind += [output for output in reader.outputs if output not in behind]

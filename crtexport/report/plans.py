@@ -135,15 +135,15 @@ class _Comparison:
             return None
         return self._point(("--feed",), made)
 
-    def _point(self, options: tuple[str, ...], made: Prepared) -> PlanPoint:
-        code = sum(self._costs.of(f.kernel).code for f in made.artifact.functions)
-        usage = usage_of([made.artifact], code, self._options.const_inputs)
+    def _point(self, options: tuple[str, ...], prepared: Prepared) -> PlanPoint:
+        code = sum(self._costs.of(f.kernel).code for f in prepared.artifact.functions)
+        usage = usage_of([prepared.artifact], code, self._options.const_inputs)
         stack = 0 if self._board.hosted else self._board.stack_size
         return PlanPoint(
-            options, made.artifact.workspace_total,
-            made.artifact.workspace_total + made.artifact.state_size + usage.io + stack,
-            together(layers_of(made, self._board, None)), code,
-            sum(len(n.parts) for n in made.graph.nodes if isinstance(n.op, Cascade)),
+            options, prepared.artifact.workspace_total,
+            prepared.artifact.workspace_total + prepared.artifact.state_size + usage.io + stack,
+            together(layers_of(prepared, self._board, None)), code,
+            sum(len(n.parts) for n in prepared.graph.nodes if isinstance(n.op, Cascade)),
             None if self._board.hosted else not excess(self._board, usage),
         )
 

@@ -71,6 +71,6 @@ class OnnxReference:
         given = {**self._bound, **dict(zip(self._names, inputs, strict=True))}
         return [given[tensor.name] for tensor in self._runtime.inputs]
 
-    def _named(self, found: Sequence[Array]) -> list[Array]:
-        by_name = dict(zip((o.name for o in self._runtime.outputs), found, strict=True))
+    def _named(self, outputs: Sequence[Array]) -> list[Array]:
+        by_name = dict(zip((o.name for o in self._runtime.outputs), outputs, strict=True))
         return [by_name[name] for name in self._wanted]

@@ -172,10 +172,10 @@ def _python_in(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
-def _put(made: Path, folder: Path) -> None:
+def _put(environment: Path, folder: Path) -> None:
     """Moves the environment to its place, unless another process has made the same meanwhile."""
     try:
-        made.rename(folder)
+        environment.rename(folder)
     except OSError:
         if not _python_in(folder).is_file():
             raise

@@ -135,13 +135,13 @@ def implicit_padding(graph: Graph, node: Node, op: Windowed) -> int | None:
 
 
 # What is added after the last cell matters only in how many windows there are.
-def _is_valid(size: int, count: int, extent: int, stride: int, before: int) -> bool:
-    return before == 0 and count == (size - extent) // stride + 1
+def _is_valid(size: int, count: int, extent: int, stride: int, pad_before: int) -> bool:
+    return pad_before == 0 and count == (size - extent) // stride + 1
 
 
-def _is_same(size: int, count: int, extent: int, stride: int, before: int) -> bool:
+def _is_same(size: int, count: int, extent: int, stride: int, pad_before: int) -> bool:
     missing = max((count - 1) * stride + extent - size, 0)
-    return before == missing // 2 and count == -(-size // stride)
+    return pad_before == missing // 2 and count == -(-size // stride)
 
 
 def _convolution(

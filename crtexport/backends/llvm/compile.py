@@ -157,8 +157,8 @@ def _as_it_is(_name: str, data: bytes) -> bytes:
     return data
 
 
-def _processes(worth: int) -> int:
-    return max(min(worth, os.cpu_count() or 1), 1)
+def _processes(wanted: int) -> int:
+    return max(min(wanted, os.cpu_count() or 1), 1)
 
 
 @contextmanager

@@ -172,9 +172,9 @@ class _KernelPrinter:
         address = f"getelementptr inbounds {type_}, ptr {base}, {self._type(_INDEX)} "
         self._buffers[buffer.name] = _AccessText(type_, buffer.dtype.itemsize, address)
 
-    def _buffer_param(self, buffer: Buffer, alone: bool) -> str:
+    def _buffer_param(self, buffer: Buffer, unaliased: bool) -> str:
         words = ["ptr"]
-        if alone:
+        if unaliased:
             words.append("noalias")
         if not buffer.writable:
             words.append("readonly")

@@ -327,8 +327,8 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def _no_llvm(told: bytes, *, missing: bool) -> CrtExportError:
-    said = told.decode("utf-8", "replace")
+def _no_llvm(message: bytes, *, missing: bool) -> CrtExportError:
+    said = message.decode("utf-8", "replace")
     hint = "install it with: pip install 'llvmlite>=0.50,<0.51'"
     if not missing:
         lacking = shortage_told(said)

@@ -96,12 +96,12 @@ def _called(memory: dict[str, str]) -> tuple[str, str]:
 
 
 def _processor(
-    found: _Inherited, core: str | None, path: Path
+    inherited: _Inherited, core: str | None, path: Path
 ) -> tuple[dict[str, str], str]:
     """Returns the attributes of the processor ``core``, and its name, "" of an only one."""
     # Attributes that hold for all processors have no name.
-    shared = found.processors.get("", {})
-    named = {name: {**shared, **each} for name, each in found.processors.items() if name}
+    shared = inherited.processors.get("", {})
+    named = {name: {**shared, **each} for name, each in inherited.processors.items() if name}
     if not named:
         return shared, ""
     if core is None and len(named) == 1:

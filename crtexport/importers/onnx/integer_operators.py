@@ -182,11 +182,11 @@ class _Rewriting:
             self._left.append(str(self.producer[source]))
         return False
 
-    def _scales(self, given: int, target: int) -> bool:
+    def _scales(self, source: int, target: int) -> bool:
         """Returns whether integers can be requantized to the scale of others."""
-        types = self.type(given), self.type(target)
+        types = self.type(source), self.type(target)
         return types[0] == types[1] or any(t.dtype is not DType.INT16 for t in types) or not any(
-            self.quant(t).zero_point[0] for t in (given, target)
+            self.quant(t).zero_point[0] for t in (source, target)
         )
 
     def _as_table(self, source: int, target: int) -> bool:

@@ -42,21 +42,21 @@ def channel_facts(graph: Graph) -> ChannelFacts:
     return ChannelFacts(graph, layers, ranges, folded)
 
 
-def _folded(graph: Graph, layer: IntegerLayer, given: ChannelRange) -> Folded:
+def _folded(graph: Graph, layer: IntegerLayer, input_range: ChannelRange) -> Folded:
     """Returns the constant input channels whose products the bias can include.
 
     A channel that always equals the zero point adds nothing. Another constant channel is folded
     only if no cell is padded, since padding isn't that constant, and if the sums still fit the type
     of the bias.
     """
-    constant, nothing = given.constant, np.zeros(layer.outputs, np.int64)
+    constant, nothing = input_range.constant, np.zeros(layer.outputs, np.int64)
     if not np.count_nonzero(constant):
         return Folded(constant, nothing)
     if not layer.padded and not layer.depthwise:
-        added = layer.contributions(given.low, constant)
+        added = layer.contributions(input_range.low, constant)
         if wide_sums(graph, layer.node) or _fits(layer.bias + added):
             return Folded(constant, added)
-    return Folded(constant & (given.low == layer.zero_point), nothing)
+    return Folded(constant & (input_range.low == layer.zero_point), nothing)
 
 
 def _fits(bias: Array) -> bool:

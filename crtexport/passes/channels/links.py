@@ -64,12 +64,14 @@ def links_of(graph: Graph, node: Node) -> tuple[Link, ...] | None:
     return _aligned(graph, inputs, result)
 
 
-def _reshape(before: int, after: int, source: int, result: int) -> tuple[Link, ...] | None:
+def _reshape(
+    source_count: int, result_count: int, source: int, result: int
+) -> tuple[Link, ...] | None:
     """Returns the link of a Reshape to k times as many channels, which repeats them k times."""
-    if after % before == 0:
-        return (Link(source, result, np.arange(after) % before),)
-    if before % after == 0:
-        return (Link(result, source, np.arange(before) % after),)
+    if result_count % source_count == 0:
+        return (Link(source, result, np.arange(result_count) % source_count),)
+    if source_count % result_count == 0:
+        return (Link(result, source, np.arange(source_count) % result_count),)
     return None
 
 

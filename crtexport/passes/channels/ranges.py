@@ -75,10 +75,12 @@ def _given(graph: Graph, tensor: int) -> ChannelRange | None:
     return ChannelRange(np.full(count, least, np.int64), np.full(count, most, np.int64))
 
 
-def _of_layer(layer: IntegerLayer, given: ChannelRange) -> ChannelRange:
+def _of_layer(layer: IntegerLayer, input_range: ChannelRange) -> ChannelRange:
     """Requantization is monotonic: the ends of an accumulator's range give those of the output's.
     """
-    values, (low, high) = layer.scaling.all_stored(layer.accumulators(given.low, given.high))
+    values, (low, high) = layer.scaling.all_stored(
+        layer.accumulators(input_range.low, input_range.high)
+    )
     least, most = layer.scaling.bounds
     return ChannelRange(*np.where(low & high, values, np.array([[least], [most]])))
 
@@ -129,18 +131,19 @@ def _covers(op: ops.MaxPool2D | ops.AveragePool2D) -> bool:
     return max(pad.top, pad.bottom) < height and max(pad.left, pad.right) < width
 
 
-def _reshaped(graph: Graph, node: Node, given: ChannelRange) -> ChannelRange:
-    after, before = channels(graph, node.outputs[0]), len(given.low)
+def _reshaped(graph: Graph, node: Node, input_range: ChannelRange) -> ChannelRange:
+    after, before = channels(graph, node.outputs[0]), len(input_range.low)
     if after >= before:
         copies = after // before
-        return ChannelRange(np.tile(given.low, copies), np.tile(given.high, copies))
+        return ChannelRange(np.tile(input_range.low, copies), np.tile(input_range.high, copies))
     return ChannelRange(
-        given.low.reshape(-1, after).min(axis=0), given.high.reshape(-1, after).max(axis=0)
+        input_range.low.reshape(-1, after).min(axis=0),
+        input_range.high.reshape(-1, after).max(axis=0),
     )
 
 
-def _padded(op: ops.Pad, given: ChannelRange, zero: int) -> ChannelRange:
-    low, high = given.low, given.high
+def _padded(op: ops.Pad, input_range: ChannelRange, zero: int) -> ChannelRange:
+    low, high = input_range.low, input_range.high
     if any(before or after for before, after in op.paddings[:-1]):
         low, high = np.minimum(low, zero), np.maximum(high, zero)
     return ChannelRange(
@@ -149,15 +152,15 @@ def _padded(op: ops.Pad, given: ChannelRange, zero: int) -> ChannelRange:
     )
 
 
-def _joined(op: ops.Concatenation, rank: int, given: list[ChannelRange]) -> ChannelRange:
-    lows, highs = [r.low for r in given], [r.high for r in given]
+def _joined(op: ops.Concatenation, rank: int, inputs: list[ChannelRange]) -> ChannelRange:
+    lows, highs = [r.low for r in inputs], [r.high for r in inputs]
     if op.axis == rank - 1:
         return ChannelRange(np.concatenate(lows), np.concatenate(highs))
     return ChannelRange(np.min(lows, axis=0), np.max(highs, axis=0))
 
 
 def _of_sum(
-    graph: Graph, node: Node, activation: ops.Activation, given: list[ChannelRange]
+    graph: Graph, node: Node, activation: ops.Activation, terms: list[ChannelRange]
 ) -> ChannelRange | None:
     """Returns the range of ADD of int8 or uint8 (TFLite's ``add.h``), which is monotonic in both
     operands."""
@@ -171,8 +174,8 @@ def _of_sum(
     final = quantize_multiplier(twice / ((1 << _SUM_SHIFT) * result.quant.scale[0]))
     if final[1] > 0 or max(shift for _, shift in operands) > 0:
         return None  # an overflow can't be ruled out
-    total = np.zeros((2, len(given[0].low)), np.int64)
-    for range_, quant, (multiplier, shift) in zip(given, known, operands, strict=True):
+    total = np.zeros((2, len(terms[0].low)), np.int64)
+    for range_, quant, (multiplier, shift) in zip(terms, known, operands, strict=True):
         raised = (np.array([range_.low, range_.high]) - quant.zero_point[0]) << _SUM_SHIFT
         total += multiply_all_by_quantized_multiplier(raised, multiplier, -shift)
     multiplier, shift = final

@@ -82,10 +82,10 @@ def _layer(known: ChannelFacts, tensors: list[Tensor], number: int, needs: Needs
     return replace(node, inputs=tuple(numbers))
 
 
-def _of_constants(layer: IntegerLayer, given: ChannelRange, result: ChannelRange) -> Array:
+def _of_constants(layer: IntegerLayer, input_range: ChannelRange, result: ChannelRange) -> Array:
     """Returns biases that alone give the constant outputs; 0 for outputs that aren't constant."""
     # Every accumulator in the range gives the constant.
-    ends, _ = layer.accumulators(given.low, given.high)
+    ends, _ = layer.accumulators(input_range.low, input_range.high)
     low, high = layer.scaling.bounds
     return np.where(result.constant & (low < high), ends, 0)
 

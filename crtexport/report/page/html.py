@@ -279,10 +279,10 @@ def _findings(report: Report) -> list[tuple[str, int, list[Finding]]]:
     return [(title, len(found), _together(found)) for title, found in groups if found]
 
 
-def _together(found: Sequence[Finding]) -> list[Finding]:
+def _together(findings: Sequence[Finding]) -> list[Finding]:
     """Returns findings with those of one reason in one row."""
     by_reason: dict[str, list[Finding]] = {}
-    for one in found:
+    for one in findings:
         by_reason.setdefault(one.why, []).append(one)
     rows = []
     for why, same in by_reason.items():

@@ -108,21 +108,21 @@ def _sized(x: Value, axes: tuple[int, ...], sizes: tuple[int, ...], policy: str)
 
 
 def _resized(
-    node: OnnxNode, x: Value, found: _Sizes, resizing: Resizing, region: Sequence[float] = (),
+    node: OnnxNode, x: Value, sizes: _Sizes, resizing: Resizing, region: Sequence[float] = (),
     outside: float = 0.0,
 ) -> Value:
     tables: dict[int, Table] = {}
-    count = len(found.axes)
-    for number, axis in enumerate(found.axes):
+    count = len(sizes.axes)
+    for number, axis in enumerate(sizes.axes):
         part = (region[number], region[number + count]) if region else (0.0, 1.0)
-        size, wanted = x.shape[axis], found.sizes[number]
+        size, wanted = x.shape[axis], sizes.sizes[number]
         if wanted < 1 or size < 1 or max(wanted, size) > 1 << 15:
             raise CrtExportError(f"axis {axis} of {size} elements becomes one of {wanted}")
-        made = table(resizing, Line(size, wanted, found.scales[number], part))
+        made = table(resizing, Line(size, wanted, sizes.scales[number], part))
         if wanted != size or not np.array_equal(made.dense(size), np.eye(size)):
             tables[axis] = made
     frame = {axis: (made.inside, size) for axis, made, size in zip(
-        tables, tables.values(), (found.sizes[found.axes.index(axis)] for axis in tables),
+        tables, tables.values(), (sizes.sizes[sizes.axes.index(axis)] for axis in tables),
         strict=True,
     )}
     if any(start == end for (start, end), _ in frame.values()):

@@ -122,14 +122,14 @@ def _start(inner: OnnxNode, loop: Rolled, place: Value, back: int) -> Value:
     return inner.elementwise(Sub(), last, place)
 
 
-def _check_types(before: Sequence[TensorType], after: Sequence[TensorType]) -> None:
-    for old, new in zip(before, after, strict=True):
+def _check_types(initial: Sequence[TensorType], results: Sequence[TensorType]) -> None:
+    for old, new in zip(initial, results, strict=True):
         if (old.dtype, old.shape) != (new.dtype, new.shape):
             raise CrtExportError(f"a loop makes {new} of {old}")
 
 
 def _condition(
-    node: OnnxNode, types: Sequence[TensorType], loop: Rolled, given: Sequence[int]
+    node: OnnxNode, types: Sequence[TensorType], loop: Rolled, states: Sequence[int]
 ) -> Graph:
     """Returns the graph that computes the condition of the next iteration."""
     with node.walk.nested() as nested:
@@ -149,7 +149,7 @@ def _condition(
         if not found:
             raise CrtExportError("a loop that never ends")
         truth = found[0] if len(found) == 1 else inner.elementwise(LogicalAnd(), *found)
-        return nested.graph("condition", inputs, [inner.builder.arranged(truth)], given)
+        return nested.graph("condition", inputs, [inner.builder.arranged(truth)], states)
 
 
 def branched(

@@ -123,19 +123,19 @@ def stft(node: OnnxNode) -> Value:
 
 
 def _fourier(
-    given: int, length: int, *, backwards: bool, half: bool
+    elements: int, length: int, *, backwards: bool, half: bool
 ) -> npt.NDArray[np.float64]:
     """Returns the factors from (elements, parts) to (elements, parts); with ``half``, forwards only
     the first half of the results, backwards of the first half of a spectrum to real numbers."""
     count = length // 2 + 1 if half and not backwards else length
-    turns = np.outer(np.arange(given), np.arange(count)) % length
+    turns = np.outer(np.arange(elements), np.arange(count)) % length
     angle = 2 * np.pi * turns / length
     cos, sin = np.cos(angle), np.sin(angle) * (-1 if backwards else 1)
     matrix = np.stack([np.stack([cos, -sin], -1), np.stack([sin, cos], -1)], 1)
     if backwards:
         matrix /= length
         if half:
-            places = np.arange(given)
+            places = np.arange(elements)
             twice = np.where((places == 0) | (2 * places == length), 1, 2)
             matrix = matrix[..., :1] * twice[:, None, None, None]
     return matrix

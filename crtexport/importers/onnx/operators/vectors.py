@@ -131,13 +131,13 @@ def classifier(node: OnnxNode) -> list[Value]:
     return [picked(node, largest(node, votes), labels), transformed(node, decisions, transform)]
 
 
-def _by_pairs(given: Array, sizes: tuple[int, ...], pairs: list[tuple[int, int]]) -> Array:
+def _by_pairs(coefficients: Array, sizes: tuple[int, ...], pairs: list[tuple[int, int]]) -> Array:
     """Returns the coefficients of all vectors in each pair of classes, (pairs, vectors)."""
     ends = np.cumsum((0, *sizes))
-    rows = np.zeros((len(pairs), given.shape[1]), np.float32)
+    rows = np.zeros((len(pairs), coefficients.shape[1]), np.float32)
     for row, (i, j) in zip(rows, pairs, strict=True):
         first, second = slice(ends[i], ends[i + 1]), slice(ends[j], ends[j + 1])
-        row[first], row[second] = given[j - 1, first], given[i, second]
+        row[first], row[second] = coefficients[j - 1, first], coefficients[i, second]
     return rows
 
 
