@@ -20,7 +20,7 @@ from crtexport.cli.options import (
     complete_boards,
     emit_option,
     feed_option,
-    given_option,
+    input_option,
     numerics_option,
     optimize_option,
     ram_option,
@@ -62,7 +62,7 @@ _LONGEST_NAME = 36
 @weights_option
 @numerics_option
 @accelerator_option
-@given_option()
+@input_option()
 @tuning_options
 @click.option(
     "--chart", "picture", type=FILE, metavar="FILE.svg|png",
@@ -75,7 +75,7 @@ _LONGEST_NAME = 36
 @timeout_option()
 @with_output
 def command(
-    out: Output, models: tuple[Path, ...], boards: tuple[str, ...], given: Path | None,
+    out: Output, models: tuple[Path, ...], boards: tuple[str, ...], input_file: Path | None,
     tune_it: bool, picture: Path | None, onnx: Path | None, timeout: float,
     **chosen: Unpack[ExportChanges],
 ) -> None:
@@ -96,8 +96,8 @@ def command(
     hosted = [name for name in boards if resolve_board(name).hosted]
     if hosted and (tune_it or tuning is not None or accelerators):
         raise click.UsageError(f"tuning and accelerators are for boards in QEMU, not {hosted[0]}")
-    _claim(out, models, (given, onnx), boards, picture, tuning, tune_it)
-    inputs = read_arrays(given)
+    _claim(out, models, (input_file, onnx), boards, picture, tuning, tune_it)
+    inputs = read_arrays(input_file)
     tunings: list[Tuned] = []
     results: list[Bench] = []
     timed: list[HostBench] = []

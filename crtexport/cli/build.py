@@ -14,7 +14,7 @@ from crtexport.cli.options import (
     complete_boards,
     device_code_option,
     force_option,
-    given_option,
+    input_option,
     package_argument,
     trust_option,
     with_output,
@@ -52,7 +52,7 @@ _MEANT = {
     help="make: firmware for the package's board, with a Makefile. Others: a library with an "
     "example.",
 )
-@given_option()
+@input_option()
 @click.option(
     "--expected", type=FILE, metavar="FILE.npz",
     help="The outputs that a library's example compares with; by default those that the package's "
@@ -73,7 +73,7 @@ _MEANT = {
 @force_option("DIR")
 @with_output
 def command(
-    out: Output, package: Path, folder: Path, format_: str, given: Path | None,
+    out: Output, package: Path, folder: Path, format_: str, input_file: Path | None,
     expected: Path | None, version: str, board: str | None, device_code: tuple[Path, ...],
     trust_package: bool, force: bool,
 ) -> None:
@@ -82,8 +82,8 @@ def command(
     The example of a library runs the model on one input and compares the outputs with recorded
     ones. Run the command again to update: it replaces only files that it wrote.
     """
-    claim(out, {}, folders={"-o": folder}, reads=(package, given, expected, *device_code))
-    arrays, opened = read_arrays(given), open_package(package, verify=False)
+    claim(out, {}, folders={"-o": folder}, reads=(package, input_file, expected, *device_code))
+    arrays, opened = read_arrays(input_file), open_package(package, verify=False)
     if format_ == MAKE:
         if expected is not None:
             raise CrtExportError("--expected is for libraries: firmware prints its outputs",

@@ -28,7 +28,7 @@ from crtexport.cli.options import (
     emit_option,
     feed_option,
     force_option,
-    given_option,
+    input_option,
     io_option,
     models_argument,
     note_board,
@@ -141,7 +141,7 @@ if TYPE_CHECKING:
 @choices_options
 @tuning_options
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
-@given_option("With --run")
+@input_option("With --run")
 @timeout_option("With --run")
 @outside_option
 @force_option("the folders of --unpack and --zephyr")
@@ -149,19 +149,19 @@ if TYPE_CHECKING:
 def command(
     out: Output, models: tuple[Path, ...], board: str | None, output: Path | None,
     names: tuple[str, ...], no_system_lib: bool, folder: Path | None, depfile: Path | None,
-    application: Path | None, tune_it: bool, run_it: bool, given: Path | None, outside: bool,
+    application: Path | None, tune_it: bool, run_it: bool, input_file: Path | None, outside: bool,
     force: bool, timeout: float, **chosen: Unpack[ExportChanges],
 ) -> None:
     """Export MODEL (model.json, .tflite or .onnx) as a package for a board.
 
     Several models go into one package and share equal kernels and constants.
     """
-    if given is not None and not run_it:
+    if input_file is not None and not run_it:
         raise click.UsageError("--input goes with --run")
     target = DEFAULT_BOARD if board is None else board
     failed = chosen.get("keep_failed")
     claims = claim(
-        out, {"-o": output, "--depfile": depfile}, reads=(*models, given),
+        out, {"-o": output, "--depfile": depfile}, reads=(*models, input_file),
         folders={
             "--unpack": folder, "--keep-failed": None if failed is None else Path(failed),
             "--zephyr": application,
@@ -177,9 +177,9 @@ def command(
     read: Sequence[driver.Model] = models
     with out.steps() as step:
         tuned: Sequence[Tuned] = ()
-        if given is not None or outside or tune_it:
+        if input_file is not None or outside or tune_it:
             read = graphs = _load(models, options, target, outside)
-            _check_inputs(graphs, names, given)  # before any work
+            _check_inputs(graphs, names, input_file)  # before any work
             if tune_it:
                 options, tuned = tune_first(models, graphs, target, options, step)
         exported = driver.export(
@@ -194,7 +194,7 @@ def command(
     note_board(out, board)
     data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
-        data["run"] = _run(out, exported.path, given, application, force, timeout)
+        data["run"] = _run(out, exported.path, input_file, application, force, timeout)
     elif application is not None:
         data["application"] = _build_application(out, exported.path, application, force)
     elif folder is None:
@@ -229,23 +229,23 @@ def _load(
     ]
 
 
-def _check_inputs(graphs: Sequence[Graph], names: Sequence[str], given: Path | None) -> None:
-    if given is None:
+def _check_inputs(graphs: Sequence[Graph], names: Sequence[str], input_file: Path | None) -> None:
+    if input_file is None:
         return
     from crtexport import package_actions  # noqa: PLC0415
     from crtexport.mlf.arrays import load_npz  # noqa: PLC0415
 
-    package_actions.check_inputs(graphs, names, load_npz(given))
+    package_actions.check_inputs(graphs, names, load_npz(input_file))
 
 
 def _run(
-    out: Output, package: Path, given: Path | None, application: Path | None, force: bool,
+    out: Output, package: Path, input_file: Path | None, application: Path | None, force: bool,
     timeout: float,
 ) -> dict[str, object]:
     from crtexport.cli.run import run_and_show  # noqa: PLC0415
 
     return run_and_show(
-        out, package, given=given, out_dir=application, force=force, timeout=timeout,
+        out, package, input_file=input_file, out_dir=application, force=force, timeout=timeout,
         runner="bare-metal" if application is None else "zephyr",
         trust_package=True,  # this very command made it, for the board that the user named
     )

@@ -125,10 +125,10 @@ def choices_options(command: Command) -> Command:
     return wrapped
 
 
-def _pairs(option: str, given: tuple[str, ...]) -> list[tuple[str, str]]:
+def _pairs(option: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
     """Returns the two sides of each NAME=VALUE. A name may have "=" itself, a value has none."""
-    found = [text.rpartition("=") for text in given]
-    for text, (name, sign, value) in zip(given, found, strict=True):
+    found = [text.rpartition("=") for text in texts]
+    for text, (name, sign, value) in zip(texts, found, strict=True):
         if not (name and sign and value):
             raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
     names = [name for name, _, _ in found]
@@ -237,12 +237,12 @@ def accelerator_option(command: Command) -> Command:
 
 
 def _accelerators(
-    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+    context: click.Context, parameter: click.Parameter, words: tuple[str, ...]
 ) -> tuple[str, ...] | None:
     """Returns the accelerators, or None where the board decides."""
-    if "none" in given and len(given) > 1:
+    if "none" in words and len(words) > 1:
         raise click.BadParameter("none excludes others", context, parameter)
-    return () if given == ("none",) else given or None
+    return () if words == ("none",) else words or None
 
 
 def emit_option(command: Command) -> Command:
@@ -307,11 +307,11 @@ def weights_option(command: Command) -> Command:
     )(command)
 
 
-def given_option(when: str = "") -> Callable[[Command], Command]:
+def input_option(when: str = "") -> Callable[[Command], Command]:
     """``--input``, an .npz; ``when`` is a condition that the help text starts with."""
     text = "rrays with the names of the inputs; by default a fixed pattern."
     return click.option(
-        "--input", "given", type=FILE, metavar="FILE.npz",
+        "--input", "input_file", type=FILE, metavar="FILE.npz",
         help=f"{when}: a{text}" if when else f"A{text}",
     )
 
@@ -347,7 +347,7 @@ def array_options(command: Command) -> Command:
         "-o", "--output", "save", type=OUTPUT_FILE, metavar="FILE.npz",
         help="Write the outputs to this file.",
     )(command)
-    return given_option()(command)
+    return input_option()(command)
 
 
 def timeout_option(when: str = "") -> Callable[[Command], Command]:

@@ -22,7 +22,7 @@ from crtexport.cli.options import (
     choices_options,
     emit_option,
     feed_option,
-    given_option,
+    input_option,
     io_option,
     note_board,
     numerics_option,
@@ -74,20 +74,20 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
     help="Build and run firmware, to count instructions and measure the stack instead of "
     "estimating.",
 )
-@given_option("With --measure")
+@input_option("With --measure")
 @timeout_option("With --measure")
 @with_output
 @click.pass_context
 def command(
     context: click.Context, out: Output, path: Path, board: str | None, page: Path | None,
-    measured: bool, given: Path | None, timeout: float, **chosen: Unpack[ExportChanges],
+    measured: bool, input_file: Path | None, timeout: float, **chosen: Unpack[ExportChanges],
 ) -> None:
     """Report whether MODEL fits a board, and what each layer costs.
 
     Instructions are estimated, or with --measure counted in the board's emulator. For a PACKAGE,
     the report contains what its metadata says: sizes, but no instructions.
     """
-    if given is not None and not measured:
+    if input_file is not None and not measured:
         raise click.UsageError("--input goes with --measure")
     package = path.is_file() and is_tarfile(path)
     if package and (board is not None or measured):
@@ -101,13 +101,13 @@ def command(
         page_file.check(page)
     tuning = chosen.get("tuning")
     claims = claim(
-        out, {"-o": page}, reads=(path, given, None if tuning is None else Path(tuning))
+        out, {"-o": page}, reads=(path, input_file, None if tuning is None else Path(tuning))
     )
     words = command_words(context, path)
     with out.steps() as step:
         step(f"measure {path.name}" if measured else f"export {path.name}")
         made = packages.report(path, words) if package else _of_model(
-            path, DEFAULT_BOARD if board is None else board, given, timeout, claims, words,
+            path, DEFAULT_BOARD if board is None else board, input_file, timeout, claims, words,
             chosen, measured=measured,
         )
         if page is not None:
@@ -122,7 +122,7 @@ def command(
 
 
 def _of_model(
-    path: Path, board: str, given: Path | None, timeout: float, claims: Claims, words: str,
+    path: Path, board: str, input_file: Path | None, timeout: float, claims: Claims, words: str,
     chosen: ExportChanges, *, measured: bool,
 ) -> Report:
     from crtexport.cli.results import read_arrays  # noqa: PLC0415
@@ -143,7 +143,7 @@ def _of_model(
         board=board, choices=chosen.get("choices", NO_CHOICES),
     )
     claims.reads(*data_files(graph), *user_files(board))
-    setting = Setting(graph, board, ExportOptions(**chosen), read_arrays(given), timeout)
+    setting = Setting(graph, board, ExportOptions(**chosen), read_arrays(input_file), timeout)
     return collect.report(setting, words, measured=measured)
 
 

@@ -37,11 +37,11 @@ def keep(path: Path | None, samples: Sequence[Arrays]) -> None:
     save_npz(path, {key: np.stack([row[key] for row in samples]) for key in samples[0]})
 
 
-def outputs_data(samples: Sequence[Arrays], given: Path | None) -> dict[str, Any]:
+def outputs_data(samples: Sequence[Arrays], input_file: Path | None) -> dict[str, Any]:
     """Returns inputs and outputs for JSON: per sample, by C name; floats that JSON can't represent
     are text."""
     return {
-        "inputs": PATTERN if given is None else str(given),
+        "inputs": PATTERN if input_file is None else str(input_file),
         "outputs": [
             {name: _plain(array.tolist()) for name, array in sample.items()} for sample in samples
         ],
@@ -66,11 +66,12 @@ def _plain(value: Any) -> Any:
 
 
 def show_outputs(
-    out: Output, tensors: Sequence[PackageTensor], samples: Sequence[Arrays], given: Path | None
+    out: Output, tensors: Sequence[PackageTensor], samples: Sequence[Arrays],
+    input_file: Path | None,
 ) -> None:
     """Shows which inputs were used, and a table with one line per sample and output."""
     count = len(samples)
-    out.line(f"inputs: {given or PATTERN} ({count} sample{'s' if count > 1 else ''})")
+    out.line(f"inputs: {input_file or PATTERN} ({count} sample{'s' if count > 1 else ''})")
     out.line()
     out.table(
         "Outputs", ("sample", "output", "values", "largest at"),

@@ -48,7 +48,7 @@ from crtexport.mlf.reader import open_package
 @trust_option
 @with_output
 def command(
-    out: Output, package: Path, given: Path | None, save: Path | None, timeout: float,
+    out: Output, package: Path, input_file: Path | None, save: Path | None, timeout: float,
     runner: package_actions.Runner, chosen: str | None, board: str | None,
     device_code: tuple[Path, ...], trust_package: bool,
 ) -> None:
@@ -58,22 +58,22 @@ def command(
     that can reach this computer (by semihosting, or without an emulator) needs --trust-package for
     packages that you didn't export on this computer.
     """
-    claim(out, {"--output": save}, reads=(package, given, *device_code))
+    claim(out, {"--output": save}, reads=(package, input_file, *device_code))
     out.result(run_and_show(
-        out, package, given=given, save=save, timeout=timeout, runner=runner, chosen=chosen,
-        board=board, device_code=device_code, trust_package=trust_package,
+        out, package, input_file=input_file, save=save, timeout=timeout, runner=runner,
+        chosen=chosen, board=board, device_code=device_code, trust_package=trust_package,
     ))
 
 
 def run_and_show(
-    out: Output, package: Path, *, given: Path | None, save: Path | None = None,
+    out: Output, package: Path, *, input_file: Path | None, save: Path | None = None,
     timeout: float = DEFAULT_TIMEOUT, runner: package_actions.Runner = "bare-metal",
     out_dir: Path | None = None, chosen: str | None = None, board: str | None = None,
     device_code: tuple[Path, ...] = (), trust_package: bool = False, force: bool = False,
 ) -> dict[str, Any]:
     """Runs ``package``, or the ``chosen`` one of its models, and prints the result; returns it for
     JSON."""
-    arrays = read_arrays(given)
+    arrays = read_arrays(input_file)
     with out.steps() as step:
         step("build and run the firmware")
         results = package_actions.run_all(
@@ -97,9 +97,9 @@ def run_and_show(
         samples, result = outputs[model.module], results[model.module]
         if len(models) > 1:
             out.line(f"model {model.module}")
-        show_outputs(out, model.outputs, samples, given)
+        show_outputs(out, model.outputs, samples, input_file)
         _show(out, result)
-        data[model.module] = {**outputs_data(samples, given), **_data(result)}
+        data[model.module] = {**outputs_data(samples, input_file), **_data(result)}
     _show_sections(out, results[models[0].module])
     if len(models) == 1:
         return {"package": str(package), **data[models[0].module]}

@@ -30,7 +30,7 @@ from crtexport.mlf.reader import open_package
 @trust_option
 @with_output
 def command(
-    out: Output, package: Path, given: Path | None, save: Path | None, chosen: str | None,
+    out: Output, package: Path, input_file: Path | None, save: Path | None, chosen: str | None,
     device_code: tuple[Path, ...], trust_package: bool,
 ) -> None:
     """Run PACKAGE's code on this computer and print its outputs.
@@ -38,8 +38,8 @@ def command(
     Objects must be for the board `host`; C sources may be for any board. The code runs with your
     rights: a package that you didn't export on this computer needs --trust-package.
     """
-    claim(out, {"--output": save}, reads=(package, given, *device_code))
-    arrays = read_arrays(given)
+    claim(out, {"--output": save}, reads=(package, input_file, *device_code))
+    arrays = read_arrays(input_file)
     opened = open_package(package, verify=False).select(chosen)
     if len(opened.each) > 1:
         with out.steps() as step:
@@ -49,11 +49,11 @@ def command(
             )
         keep_all(save, all_samples)
         out.result({"package": str(package), "models": {
-            name: outputs_data(rows, given) for name, rows in all_samples.items()
+            name: outputs_data(rows, input_file) for name, rows in all_samples.items()
         }})
         for model in opened.each:
             out.line(f"model {model.module}")
-            show_outputs(out, model.outputs, all_samples[model.module], given)
+            show_outputs(out, model.outputs, all_samples[model.module], input_file)
         return
     with out.steps() as step:
         step("load and run the code")
@@ -61,5 +61,5 @@ def command(
             package, arrays, model=chosen, device_code=device_code, trust_package=trust_package
         )
     keep(save, samples)
-    out.result({"package": str(package), **outputs_data(samples, given)})
-    show_outputs(out, opened.outputs, samples, given)
+    out.result({"package": str(package), **outputs_data(samples, input_file)})
+    show_outputs(out, opened.outputs, samples, input_file)

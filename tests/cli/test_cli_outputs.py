@@ -28,12 +28,12 @@ WRITTEN = {
 }
 """The parameters of each command that name what it writes."""
 READ = {
-    "bench": {"models", "given", "onnx"}, "boards new": {"source"},
-    "build": {"package", "given", "expected", "device_code"},
-    "convert": {"model"}, "diff": {"before", "after"}, "export": {"models", "given"},
+    "bench": {"models", "input_file", "onnx"}, "boards new": {"source"},
+    "build": {"package", "input_file", "expected", "device_code"},
+    "convert": {"model"}, "diff": {"before", "after"}, "export": {"models", "input_file"},
     "inspect": {"path", "tuning"}, "plan": {"model"}, "quantize": {"model"},
-    "report": {"path", "given", "tuning"}, "run": {"package", "given", "device_code"},
-    "simulate": {"package", "given", "device_code"}, "unpack": {"package"},
+    "report": {"path", "input_file", "tuning"}, "run": {"package", "input_file", "device_code"},
+    "simulate": {"package", "input_file", "device_code"}, "unpack": {"package"},
     "verify": {"model", "tuning"},
     "zephyr board": {"build"}, "zephyr check": {"package", "build"}, "zephyr report": {"build"},
     "zephyr sources": {"model", "board"},
