@@ -145,8 +145,7 @@ class Layout:
         self._contents[scratch] = (_Stretch(0, self.size(scratch), scratch, 0),)
 
     def scratch(self, number: int, places: Mapping[int, tuple[int, int]]) -> ScratchRange | None:
-        """Returns the scratch of a node, given the pools and offsets of tensors in the workspace.
-        """
+        """Returns a node's scratch, given the pools and offsets of tensors in the workspace."""
         tensor = len(self.graph.tensors) + number
         if tensor not in places:
             return None
