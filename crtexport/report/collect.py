@@ -157,6 +157,9 @@ def _totals(parts: ReportParts, layers: tuple[figures.Layer, ...]) -> figures.To
         macs=products(layers), instructions=instructions,
         instructions_are="unknown" if instructions is None
         else "estimated" if parts.result is None else "counted",
+        cycles=(
+            parts.result.spent.cycles if parts.result and parts.result.spent else None
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from crtexport.firmware.spent import Cycles
 from crtexport.report.peers import PeerFigure
 from crtexport.support.errors import CrtExportError
 from crtexport.support.schema import InvalidDataError, record
@@ -75,7 +76,8 @@ class Totals(Struct, frozen=True):
     where the code is unknown, it is without. ``ram``: workspace, state, inputs and outputs in
     buffers of the caller's (``io``), and the stack. ``stack`` is what the board reserves, or
     ``stack_measured`` what an inference took of it. ``instructions`` are those of one inference,
-    ``counted`` in an emulator or ``estimated`` by the cost model."""
+    ``counted`` in an emulator or ``estimated`` by the cost model. ``cycles`` are modelled for the
+    instructions that were counted; None without counting, or without a model of the processor."""
 
     flash: int
     code: int | None
@@ -91,6 +93,7 @@ class Totals(Struct, frozen=True):
     macs: int | None
     instructions: int | None
     instructions_are: Literal["counted", "estimated", "unknown"]
+    cycles: Cycles | None = None
 
 
 class Quantized(Struct, frozen=True):
@@ -149,7 +152,8 @@ class Layer(Struct, frozen=True):
     """A call of a kernel in ``step``. ``code``, ``weights`` and ``tables`` are bytes, counted at
     the first layer that uses them. ``kernel`` is the function, ``variant`` the schedule that it was
     chosen from ``candidates`` many. ``by``: crtexport, or who else computes it. It ran ``runs``
-    times; where branches and loops decide and nothing counted, figures are of one run."""
+    times; where branches and loops decide and nothing counted, figures are of one run. ``cycles``
+    as those of :class:`Totals`."""
 
     step: int
     name: str
@@ -167,6 +171,7 @@ class Layer(Struct, frozen=True):
     candidates: int
     by: str
     fused: tuple[str, ...] = ()
+    cycles: Cycles | None = None
 
     @property
     def flash(self) -> int:

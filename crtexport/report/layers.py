@@ -65,6 +65,7 @@ def layers_of(
             variant=site.lowered.chosen, candidates=len(site.lowered.candidates),
             by=takers.get(symbol, "crtexport" if kernel is not None else "external function"),
             fused=tuple(str(part) for part in site.node.parts),
+            cycles=None if count is None else count.spent.cycles,
         ))
         seen |= {symbol, *read}
     return tuple(made)

@@ -193,6 +193,28 @@ def test_the_scale_of_bytes_has_round_numbers(size: int) -> None:
     assert str(step).rstrip("0") in ("1", "2", "5")
 
 
+def test_measured_pages_show_the_cycles_of_each_layer(tmp_path: Path) -> None:
+    found = report(Setting(DIGITS, "mps2_an386"), measured=True)
+    whole = found.totals.cycles
+    assert whole is not None
+    assert whole.low <= whole.mid <= whole.high
+    layers = [one.cycles for one in found.layers if one.cycles is not None]
+    assert len(layers) == len(found.layers)
+    # All but the entry point, which calls them.
+    assert whole.mid - 200 < sum(one.mid for one in layers) < whole.mid
+    text = render(found)
+    check_harmless(text)
+    for number in (whole.mid, *(one.mid for one in layers)):
+        assert f'<td class="n">{number:,}</td>' in text
+    write(found, tmp_path / "digits.html")
+    assert figures.read(tmp_path / "digits.html") == found
+
+
+def test_estimated_pages_have_no_cycles(digits: Report) -> None:
+    assert digits.totals.cycles is None
+    assert "Cycles" not in render(digits).split("<script", 1)[0].replace("not cycles", "")
+
+
 @pytest.mark.parametrize(("network", "count"), [(chain, 3), (means, 2), (pyramid, 1)])
 def test_fused_layers_are_named(
     network: Callable[[Path], Path], count: int, tmp_path: Path

@@ -45,6 +45,7 @@ class Row(Struct, frozen=True):
     code: int | None = None
     constants: int | None = None
     marks: tuple[str, ...] = ()
+    cycles: int | None = None
 
 
 class FigureTile(Struct, frozen=True):
@@ -140,6 +141,7 @@ def _network(report: Report) -> tuple[list[tuple[RailLine, ...]], int, list[Row]
             _sum([layer.code for layer in layers]),
             _sum([layer.weights + layer.tables for layer in layers]),
             tuple(_marks(report, number, layers)),
+            _sum([None if one.cycles is None else one.cycles.mid for one in layers]),
         ))
     if not report.steps:
         rows = [
