@@ -289,6 +289,7 @@ class Board(Struct, frozen=True, kw_only=True):
             stack_align=cpu.stack_align,
             reloc=cpu.reloc,
             cflags=cpu.cflags,
+            flash=self.flash_timing,
         )
 
     @property

@@ -27,6 +27,7 @@ class Target(Struct, frozen=True):
     ``features`` are LLVM's, signed (``+dsp``, ``-fpregs``): they decide which instructions an
     object may hold. ``float_abi`` is "soft" or "hard" (Arm) or "" where the triple says it.
     ``stack_align`` is the alignment in bytes that callers guarantee (i386 bare metal: 4).
+    ``flash`` is what code is read from, where that is known.
     """
 
     triple: str
@@ -39,6 +40,7 @@ class Target(Struct, frozen=True):
     stack_align: int = 8
     reloc: str = "static"  # or "pic"
     cflags: tuple[str, ...] = ()  # what a C compiler needs to agree with all this
+    flash: Flash | None = None
 
     @property
     def int_bits(self) -> Literal[16, 32]:

@@ -22,15 +22,18 @@ from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Scalar
 from crtexport.kir.linear_form import linear_form, split_constant
 from crtexport.kir.walk import walk
 from crtexport.schedules.common.target_features import is_x86_64
+from crtexport.schedules.select.code_cache import LoopCode, missed_lines
 from crtexport.schedules.select.likelihood import likelihood
-from crtexport.support.target import Target
+from crtexport.support.target import Flash, Target
 
 
 class Cost(Struct, frozen=True):
-    """Of a kernel: instructions that a run executes, bytes of code."""
+    """Of a kernel: instructions that a run executes, bytes of code; ``lines`` of it that are read
+    again from flash in a run."""
 
     instructions: int
     code: int
+    lines: int = 0
 
 
 class Work(enum.Enum):
@@ -75,6 +78,7 @@ class Counted(Struct):
 
     run: dict[Work, float]
     code: dict[Work, float]
+    loops: tuple[LoopCode, ...] = ()
 
 
 def counted(
@@ -85,19 +89,22 @@ def counted(
     params = {param.name: values.get(param.name, 1) for param in kernel.params}
     walk = _Walk(registers, params, mla, indexed)
     walk.body(kernel.body)
-    return Counted(walk.run, walk.code)
+    return Counted(walk.run, walk.code, tuple(walk.loops[0]))
 
 
 def estimate(
-    kernel: Kernel, machine: Machine, values: Mapping[str, int] = MappingProxyType({})
+    kernel: Kernel, machine: Machine, values: Mapping[str, int] = MappingProxyType({}),
+    flash: Flash | None = None,
 ) -> Cost:
-    """Returns the cost of a run of a kernel whose parameters have ``values``."""
+    """Returns the cost of a run of a kernel whose parameters have ``values``, in ``flash`` if that
+    matters."""
     work = counted(
         kernel, machine.registers, values, mla=machine.mla, indexed=machine.indexed
     )
     return Cost(
         round(machine.instructions(work.run)),
         round(machine.width * machine.instructions(work.code)),
+        0 if flash is None else round(missed_lines(work.loops, machine, flash)),
     )
 
 
@@ -154,6 +161,10 @@ class _Walk:
         # By depth of loops: how often what stands there runs, and how often it is written.
         self.times = [1.0]
         self.copies = [1.0]
+        self.loops: list[list[LoopCode]] = [[]]
+        # The same as ``code``, of branches the part that is likely to run.
+        self.used = dict.fromkeys(Work, 0.0)
+        self.likely = 1.0
         self.pointers: list[set[object]] = [set()]
         self.kept: list[set[str]] = [set()]  # parameters, which want a register
         self.depth_of: dict[str, int] = {}
@@ -171,6 +182,7 @@ class _Walk:
     def _count(self, kind: Work, depth: int, amount: float = 1) -> None:
         self.run[kind] += amount * self.times[depth]
         self.code[kind] += amount * self.copies[depth]
+        self.used[kind] += amount * self.copies[depth] * self.likely
 
     # -- statements
 
@@ -197,13 +209,13 @@ class _Walk:
     def _branch(self, stmt: kir.If) -> None:
         self._value(stmt.condition)
         self._count(_BRANCH, len(self.times) - 1)
-        times = self.times[-1]
+        times, before = self.times[-1], self.likely
         known = likelihood(stmt.condition, self.extents, self.lets)
         likely = _LIKELY if known is None else known
         for body, part in ((stmt.then, likely), (stmt.other, 1 - likely)):
-            self.times[-1] = times * part
+            self.times[-1], self.likely = times * part, before * part
             self.body(body)
-        self.times[-1] = times
+        self.times[-1], self.likely = times, before
 
     def _loop(self, stmt: kir.For) -> None:
         fixed = isinstance(stmt.extent, kir.Const)
@@ -220,6 +232,8 @@ class _Walk:
         self.copies.append(self.copies[here] * (copies if fixed or copies == 1 else copies + 1))
         self.pointers.append(set())
         self.kept.append(set())
+        self.loops.append([])
+        before = dict(self.used)
         self.depth_of[stmt.var.name] = here + 1
         if fixed:
             self.extents[stmt.var.name] = extent
@@ -228,8 +242,15 @@ class _Walk:
         kept = self.kept.pop()
         times = self.times.pop() / copies
         self.copies.pop()
+        inside = self.loops.pop() * copies
         if whole:
+            self.loops[-1] += inside
             return
+        self.loops[-1].append(LoopCode(
+            extent / copies,
+            {kind: (now - before[kind]) / self.copies[here] for kind, now in self.used.items()},
+            tuple(inside),
+        ))
         if not fixed:
             # Counting down, addressing and repeating without counting want to know how often.
             more = _UNKNOWN_EXTENT_INDEXED if self.indexed else _UNKNOWN_EXTENT
