@@ -415,6 +415,9 @@ def test_the_plan_as_a_picture() -> None:
     assert picture.startswith("<svg xmlns=")
     assert "<title>t2 float32[1x8]: bytes 32 to 64</title>" in picture
     assert "peak: node 1, operator 1 (Softmax)" in picture
+    assert ">lower: t1, 32 bytes, is there as a whole;" in picture
+    for mark in ("0 KiB", "8", "64"):
+        assert f'text-anchor="end">{mark}</text>' in picture
     hostile = replace(graph, name="</text><script>", tensors=tuple(
         replace(t, name="<b>&\x07") for t in graph.tensors
     ))

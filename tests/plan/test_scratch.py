@@ -16,7 +16,7 @@ from crtexport.lowering import operator_table
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.passes.copy_arenas import copy_arenas
-from crtexport.plan import Plan, plan
+from crtexport.plan import Plan, plan, svg
 from crtexport.plan import text as plan_text
 from crtexport.plan.check import PlanError, check
 from crtexport.plan.kernel_proof import ReplayProof
@@ -177,3 +177,14 @@ def test_copies_let_every_tensor_lie_in_its_scratch(
 
 def test_the_pass_for_copies_is_the_last_that_an_export_runs() -> None:
     assert passes.PIPELINE[-1] is copy_arenas
+
+
+def test_the_picture_hatches_scratch_and_draws_tensors_that_share_bytes_as_one() -> None:
+    graph = chain()
+    picture = svg.draw(graph, planned(graph))
+    assert "<title>scratch of operator" in picture
+    assert picture.count('fill="url(#scratch)"') == sum(
+        step.scratch is not None for step in planned(graph).steps
+    )
+    shapes = picture.split('<g opacity="0.7">')[1:]
+    assert any(shape.count("<title>t") > 1 for shape in shapes)

@@ -188,3 +188,6 @@ def test_text_and_picture_show_the_rows_that_are_kept() -> None:
     picture = svg.draw(lowered.graph, planned)
     assert "3 rows of t0, 8 bytes each" in picture
     assert picture.count("stroke-dasharray") == 4
+    assert ">0 rows of " in picture  # above their columns
+    assert ">3×8<" in picture
+    assert "lower: rows that windows span are kept; most of them are" in picture
