@@ -17,6 +17,7 @@ from crtexport.plan.crowd import Crowd
 
 _ATTEMPTS = 16  # greedy placements per order to begin with
 _GREEDY_EFFORT = 1_500_000
+_SWAP_EFFORT = 6_000_000  # changes of order take, looking at blocks, all together
 _SEARCH_EFFORT = 200_000
 _PART_EFFORT = 20_000  # to find out whether some blocks need as much as all
 _PARTS_EFFORT = 60_000
@@ -198,7 +199,7 @@ class _Solver:
         least = extent(self.sizes, self._in_order(order))
         # The generator whose sequence no version of Python changes.
         draw = random.Random(0).random  # noqa: S311 - nothing secret
-        for _ in range(times):
+        for _ in range(min(times, _SWAP_EFFORT // max(sum(self.weights), 1) + 1)):
             if self.least <= self.bound:
                 return
             changed = order.copy()

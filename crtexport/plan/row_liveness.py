@@ -169,6 +169,10 @@ def bans(
             found.update(_while_meeting(first, second, meeting, row_sizes))
     lows, highs = first.starts - second.ends, first.ends - second.starts
     pairs = np.stack([lows, highs])[:, live]
+    # Most steps are like the one before, so that few are left to sort.
+    new = np.ones(pairs.shape[1], np.bool_)
+    new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
+    pairs = pairs[:, new]
     found.update((low, high) for low, high in np.unique(pairs, axis=1).T.tolist())
     return joined(found)
 

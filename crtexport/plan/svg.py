@@ -321,7 +321,7 @@ def _short(name: str) -> str:
 
 
 def _round_step(total: int) -> int:
-    """Returns the least power of two, in bytes, that divides a workspace into at most eight parts."""
+    """Returns the bytes between marks of the scale: a power of two, at most eight times."""
     step = 1
     while step * 8 < total:
         step *= 2

@@ -43,20 +43,20 @@ def streamed(graph: Graph) -> Graph:
     turned = upright(graph)
     source, start = fed_tensor(graph)
     problem = "its first layer can't be computed row by row"
-    found: Graph | None = None
-    for end, output in _ends(turned, source, start):
+    # As many layers as can.
+    for end, output in reversed(list(_ends(turned, source, start))):
         parts = turned.nodes[start:end]
         problem = _problem(turned, source, parts, output)
-        hop = None if problem else _hop(turned, source, parts, output)
+        if problem:
+            continue
+        hop = _hop(turned, source, parts, output)
         if hop is None:
-            problem = problem or f"no number of frames makes whole rows of {_name(graph, output)}"
+            problem = f"no number of frames makes whole rows of {_name(graph, output)}"
             continue
         node = cascade(parts, (output,), fed=True, hop=hop)
         if row_schedule(turned, node, [1] * len(parts)) is not None:
-            found = joined(graph, turned, ((start, end, node),))
-    if found is None:
-        raise _refused(graph, problem)
-    return _copied(found)
+            return _copied(joined(graph, turned, ((start, end, node),)))
+    raise _refused(graph, problem)
 
 
 def _ends(graph: Graph, source: int, start: int) -> Iterator[tuple[int, int]]:
