@@ -1,4 +1,4 @@
-"""Operators that map each 8-bit number to another, for every number there is."""
+"""Operators that map each 8-bit or int16 number to another, for every number there is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from crtexport.importers import load
-from tests.differential.network import interpret
+from crtexport.ir.numerics import Numerics
+from crtexport.simulation.runtimes import RuntimeName
+from tests.differential.backends import assert_backends_agree
+from tests.differential.network import interpret, steps
 from tests.helpers import reference
 from tests.tflite_builder import ModelBuilder, run_reference
 
@@ -55,3 +58,53 @@ def test_every_number_is_negated_as_litert_does(tmp_path: Path) -> None:
     (found,) = interpret(load(tmp_path / "net.tflite"), [values])
     (expected,) = reference(content, "ai-edge-litert").run([values])
     np.testing.assert_array_equal(found, expected)
+
+
+def elementwise(
+    operator: str, dtype: str, scales: tuple[float, float], zeros: tuple[int, int], count: int
+) -> bytes:
+    """One operator over ``count`` numbers."""
+    m = ModelBuilder()
+    x, y = (
+        m.tensor(name, (1, count), dtype, scale=scale, zero_point=zero)
+        for name, scale, zero in zip("xy", scales, zeros, strict=True)
+    )
+    m.op(operator, [x], [y], version=1)
+    return m.build([x], [y])
+
+
+@pytest.mark.parametrize("scales", [(0.01, 0.01), (0.05, 0.02), (2.0**-11, 2.0**-12), (1.3, 0.7)])
+@pytest.mark.parametrize(("operator", "dtype", "runtime"), [
+    ("LOG", "int8", "ai-edge-litert"), ("LOG", "int16", "ai-edge-litert"),
+    ("SQRT", "int8", "ai-edge-litert"), ("SQRT", "int16", "ai-edge-litert"),
+    ("RSQRT", "int16", "ai-edge-litert"), ("RSQRT", "int16", "tflite-micro"),
+    ("GELU", "int16", "ai-edge-litert"),
+])
+def test_every_number_becomes_what_the_runtime_that_has_it_says(
+    operator: str, dtype: str, runtime: RuntimeName, scales: tuple[float, float], tmp_path: Path
+) -> None:
+    """tflite-runtime 2.14 has none of these. Roots of negative numbers are refused by all."""
+    limits = np.iinfo(dtype)
+    zeros = (-100, 7) if dtype == "int8" else (0, 0)
+    least = zeros[0] if operator in ("SQRT", "RSQRT") else limits.min
+    values = np.arange(least, limits.max + 1).astype(dtype)[None]
+    content = elementwise(operator, dtype, scales, zeros, values.size)
+    (tmp_path / "net.tflite").write_bytes(content)
+    numerics = Numerics.TFLM if runtime == "tflite-micro" else Numerics.LITERT
+    (found,) = interpret(load(tmp_path / "net.tflite", numerics=numerics), [values])
+    (expected,) = reference(content, runtime).run([values])
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("numerics", [Numerics.LITERT, Numerics.TFLM])
+@pytest.mark.parametrize("operator", ["LOG", "SQRT", "RSQRT", "GELU"])
+def test_functions_of_int16_are_equal_in_all_backends(
+    operator: str, numerics: Numerics, tmp_path: Path
+) -> None:
+    """Of negative numbers, too."""
+    values = np.random.default_rng(5).integers(-(2**15), 2**15, (1, 200)).astype(np.int16)
+    values[0, :4] = -(2**15), 0, 1, 2**15 - 1
+    content = elementwise(operator, "int16", (0.003, 0.002), (0, 0), values.size)
+    (tmp_path / "net.tflite").write_bytes(content)
+    graph = load(tmp_path / "net.tflite", numerics=numerics)
+    assert_backends_agree(list(steps(graph, {graph.inputs[0]: values})), tmp_path)

@@ -33,13 +33,14 @@ U32 = DType.UINT32
 
 UNARY: dict[type[Op], tuple[DType, ...]] = {
     ops.Relu: (F32, *SCALED), ops.Relu6: (F32, *SCALED), ops.ReluN1To1: (F32, I8, U8),
-    ops.LeakyRelu: (F32, *SCALED), ops.Elu: (F32, I8), ops.Gelu: (F32, I8, U8),
+    ops.LeakyRelu: (F32, *SCALED), ops.Elu: (F32, I8), ops.Gelu: (F32, *SCALED),
     ops.HardSwish: (F32, I8, U8), ops.Logistic: (F32, *SCALED), ops.Tanh: (F32, *SCALED),
     ops.Softmax: (F32, *SCALED), ops.LogSoftmax: (F32, I8, U8),
     ops.L2Normalization: (F32, I8, U8),
     **{kind: (F32,) for kind in ops.OPERATORS if kind.__module__ == ops.Abs.__module__},
     ops.Abs: (F32, I8, I16, I32), ops.Neg: (F32, I32, I64, I8, I16), ops.Exp: (F32, I8, I16),
-    ops.Rsqrt: (F32, I8), ops.ZerosLike: (F32, I32, I64, I8),
+    **dict.fromkeys((ops.Log, ops.Sqrt, ops.Rsqrt), (F32, I8, I16)),
+    ops.ZerosLike: (F32, I32, I64, I8),
 }
 """Functions of one tensor and what they take."""
 

@@ -17,6 +17,7 @@ from crtexport.simulation.tflite_form import Form
 from crtexport.simulation.tflite_parts import FileOperator
 from crtexport.simulation.tflite_writer import _File, to_tflite
 from crtexport.support.errors import CrtExportError
+from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder
 
 PAIR = TensorType(DType.INT16, (2,))
@@ -127,3 +128,42 @@ def test_a_constant_variable_is_refused(tmp_path: Path) -> None:
     model.op("READ_VARIABLE", [h], [y], version=1)
     with pytest.raises(CrtExportError, match="a variable tensor can't be a constant"):
         loaded(tmp_path, model.build([], [y]))
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("float16", None), ("int8", 0.25), ("int16", 0.5)])
+def test_a_state_starts_as_the_constant_that_is_dequantized_into_it(
+    dtype: str, scale: float | None, tmp_path: Path
+) -> None:
+    """Converters store first states in fewer bits, too; runtimes dequantize them once."""
+    model = ModelBuilder()
+    numbers = np.array([6, -8, 1, 28])
+    zero = 2 if dtype == "int8" else 0
+    small = model.tensor("small", (4,), dtype, scale=scale, zero_point=zero, data=numbers)
+    state = model.tensor("state", (4,), variable=True)
+    model.op("DEQUANTIZE", [small], [state])
+    y = model.tensor("y", (4,))
+    model.op("READ_VARIABLE", [state], [y], version=1)
+    graph = loaded(tmp_path, model.build([], [y]))
+    assert [type(node.op) for node in graph.nodes] == [ReadVariable]
+    (kept,) = (graph.tensors[v].variable for v in graph.variables)
+    assert kept is not None
+    assert kept.initial is not None
+    expected = numbers if scale is None else (numbers - zero) * scale
+    assert kept.initial.read() == expected.astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("numbers", [(0, 0, 0), (0, 1, 0)])
+def test_zeros_may_have_the_scale_0(numbers: tuple[int, ...], tmp_path: Path) -> None:
+    """Converters give it to constants that are all zero; of other numbers it has no meaning."""
+    model = ModelBuilder()
+    x, y = (model.tensor(name, (2, 3), "int8", scale=0.5) for name in "xy")
+    c = model.tensor("c", (3,), "int8", scale=0.0, data=numbers)
+    model.op("ADD", [x, c], [y])
+    content = model.build([x], [y])
+    if any(numbers):
+        with pytest.raises(CrtExportError, match="tensor 2 'c'"):
+            loaded(tmp_path, content)
+        return
+    data = np.arange(-3, 3).astype(np.int8).reshape(2, 3)
+    (found,) = interpret(loaded(tmp_path, content), [data])
+    np.testing.assert_array_equal(found, data)

@@ -118,6 +118,21 @@ def steering(node: Node, tensor: Callable[[int], Tensor]) -> list[Array] | None:
     return evaluate(node.op, given, declared)
 
 
+def dequantized(tensor: Tensor, result: Tensor) -> Tensor | None:
+    """Returns what DEQUANTIZE makes of a constant of one scale or of float16, named as its
+    ``result``; None of other tensors."""
+    type_ = tensor.type
+    if tensor.constant is None or tensor.constant.nbytes != type_.nbytes:
+        return None
+    values = tensor.constant.array(type_)
+    if type_.dtype.is_integer:
+        if type_.quant is None or not type_.quant.per_tensor:
+            return None
+        scale, zero = np.float32(type_.quant.scale[0]), type_.quant.zero_point[0]
+        return constant(result, (values.astype(np.int32) - zero).astype(np.float32) * scale)
+    return constant(result, values.astype(np.float32))
+
+
 def constant(tensor: Tensor, values: Array) -> Tensor:
     """``tensor`` with these values and their type."""
     dtype = next(d for d in DType if d.numpy == values.dtype)

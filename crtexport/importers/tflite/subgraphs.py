@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.importers.tflite import circular_buffer, decode, schema, signal, signal_state
-from crtexport.importers.tflite.folded import FOLDED, constant, steering
+from crtexport.importers.tflite.folded import FOLDED, constant, dequantized, steering
+from crtexport.importers.tflite.list_items import list_items
 from crtexport.importers.tflite.operators import Decoder, SourceOperator
 from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, handles
@@ -133,6 +134,8 @@ class Reading:
 
     def _nodes(self) -> Iterator[Node]:
         """Returns the nodes; operators that give constants become these constants."""
+        items = list_items(self._subgraph)
+        cuts = {index for item in items.values() for index in item.slices}
         for index, (table, (code, name)) in enumerate(
             zip(self._subgraph.operators, self._subgraph.codes, strict=True)
         ):
@@ -142,11 +145,14 @@ class Reading:
                     location=f"operator {index} ({name})",
                     hint="initialise them in the main subgraph",
                 )
-            if code in STEERING:
+            if code in STEERING or index in cuts:
                 continue
             origin = f"operator {index} ({name})"
             try:
-                nodes = self._operator(table, code, name)
+                nodes = (
+                    items[index].nodes(self._tensors, self._made) if index in items
+                    else self._operator(table, code, name)
+                )
             except CrtExportError as error:
                 raise error.within(origin) from error.__cause__
             for made in nodes:
@@ -210,6 +216,8 @@ class Reading:
         if code in FOLDED:
             self._define(outputs, [FOLDED[code](source)])
             return None
+        if code == BuiltinOperator.DEQUANTIZE and self._starts(source):
+            return None
         decode = self._source.decoder(code, name)
         if decode is None:
             raise CrtExportError("the operator is not supported")
@@ -218,6 +226,17 @@ class Reading:
             kept = kept[:-1]
         self._complete(op, kept, outputs)
         return Node(op, kept, outputs, self._tensors.tensor(outputs[0]).name if outputs else "")
+
+    def _starts(self, source: SourceOperator) -> bool:
+        """Makes a dequantized constant the initial value of a variable tensor, as converters write
+        a state's: runtimes dequantize constants once."""
+        result = self._tensors.tensor(source.outputs[0])
+        start = dequantized(source.given(0, "value"), result)
+        if result.variable is None or start is None:
+            return False
+        variable = Tensor(result.name, result.type, variable=Variable(start.constant))
+        self._tensors.define(source.outputs[0], variable)
+        return True
 
     def _complete(
         self, op: Op, inputs: tuple[int | None, ...], outputs: tuple[int, ...]

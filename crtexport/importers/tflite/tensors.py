@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from crtexport.importers.bit_fields import stored_bytes, unpacked
 from crtexport.importers.tflite import schema, sparse
@@ -101,6 +102,8 @@ class TensorTable:
         try:
             type_ = self._type(table, signed=index in self._signed)
             constant = self._constant(table)
+            if constant is not None:
+                type_ = _of_zeros(type_, constant)
             if not table.is_variable:
                 return Tensor(table.name, type_, constant)
             if constant is not None:
@@ -167,6 +170,16 @@ class TensorTable:
         if bits:
             raise CrtExportError(f"sparse int{bits} tensors are not supported")
         return sparse.dense(sparsity, self._type(table), constant)
+
+
+def _of_zeros(type_: TensorType, constant: ConstantRef) -> TensorType:
+    """Returns the type of a constant of zeros with a scale that means them: converters write 0."""
+    quant = type_.quant
+    if quant is None or quant.scale != (0.0,) or quant.zero_point != (0,):
+        return type_
+    if any(any(bytes(chunk)) for chunk in constant.chunks()):
+        return type_
+    return replace(type_, quant=replace(quant, scale=(1.0,)))
 
 
 def _unpacked(type_: TensorType, constant: ConstantRef, bits: int) -> ConstantRef:

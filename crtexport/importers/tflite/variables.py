@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Table
+from crtexport.importers.tflite.folded import dequantized
 from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.ir.graph import Tensor
@@ -83,6 +84,9 @@ def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key,
             if use.code == BuiltinOperator.VAR_HANDLE:
                 continue
             where = (call.where, f"subgraph {number}", use.where)
+            if use.code == BuiltinOperator.DEQUANTIZE and len(use.outputs) == 1:
+                _dequantize(subgraph.tensors, use)
+                continue
             if use.code != BuiltinOperator.ASSIGN_VARIABLE:
                 raise CrtExportError(
                     "variables are initialised with more than constants", location=where
@@ -96,3 +100,11 @@ def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key,
                 )
             found[known[use.inputs[0]]] = value
     return found
+
+
+def _dequantize(tensors: TensorTable, use: _Use) -> None:
+    """Makes a constant of the result of a DEQUANTIZE of one, as of weights stored in float16."""
+    (result,) = use.outputs
+    found = dequantized(tensors.tensor(use.inputs[0]), tensors.tensor(result))
+    if found is not None:
+        tensors.define(result, found)

@@ -27,6 +27,7 @@ from crtexport.kir.builder import (
     wrap_sub,
 )
 from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics import lut8, lut16
 from crtexport.lowering.numerics.lut8 import Table
 from crtexport.lowering.numerics.requantize import Multiplier, Requantizer
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
@@ -85,6 +86,21 @@ def table_lookup(context: Context, name: str, table: Table) -> Lowered:
             f"the output for each input from {low} on",
         )
         return lambda _, value: load(values, sub(cast(value, Scalar.INDEX), const(low)))
+
+    return prepared_map(context, name, prepare)
+
+
+def through_table(context: Context, name: str, function: lut8.Real) -> Lowered:
+    """A function of 8-bit or int16 numbers by a table from float32, as TFLite ``LUTPopulate``
+    makes it."""
+    source, target = context.input(0), context.output()
+    if source.dtype in BYTES:
+        return table_lookup(context, name, lut8.through_float(source, target, function))
+    table = lut16.through_float(source, target, function)
+
+    def prepare(lowering: Lowering) -> Function:
+        interpolated = interpolation(lowering, "table", table)
+        return lambda b, x: cast(interpolated(b, cast(x, Scalar.I32)), Scalar.I16)
 
     return prepared_map(context, name, prepare)
 

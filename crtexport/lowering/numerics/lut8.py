@@ -178,23 +178,40 @@ def absolute(source: TensorType, target: TensorType, numerics: Numerics) -> Tabl
     return mapped(source, target, value)
 
 
-_RSQRT_SHIFT = 20  # bits that keep an inverse root, below 1, an integer
+def sqrt(source: TensorType, target: TensorType) -> Table:
+    """SQRT as LiteRT has it: in float32, and cut off; 0 for negative numbers, which it refuses."""
+
+    def value(x: int) -> int:
+        real = scale(source) * np.float32(max(x - zero(source), 0))
+        with np.errstate(over="ignore"):
+            steps = float(np.sqrt(real) / scale(target))
+        return int(min(steps, 2.0**31)) + zero(target)
+
+    return mapped(source, target, value)
+
+
+RSQRT_SHIFT = 20
+"""Bits that keep an inverse root, below 1, an integer."""
+
+
+def rsqrt_ratio(source: TensorType, target: TensorType, numerics: Numerics) -> float:
+    """Returns what RSQRT multiplies inverse roots of stored numbers by."""
+    before, after = scales(numerics, source, target)
+    return 1.0 / float(numerics.precision(np.sqrt(before)) * after)
 
 
 def rsqrt(source: TensorType, target: TensorType, numerics: Numerics) -> Table:
     """RSQRT in TFLite's fixed point; the largest result for 0, and for negative numbers, which the
     reference refuses."""
-    before, after = scales(numerics, source, target)
-    real = 1.0 / float(numerics.precision(np.sqrt(before)) * after)
-    mantissa, shift = quantize_multiplier(real)
+    mantissa, shift = quantize_multiplier(rsqrt_ratio(source, target, numerics))
 
     def value(x: int) -> int:
         centred = x - zero(source)
         if centred <= 0:
             return target.dtype.limits[1]
         root, moved = inverse_sqrt_multiplier(centred)
-        data = multiply_by_quantized_multiplier(1, root, moved + _RSQRT_SHIFT)
-        scaled = multiply_by_quantized_multiplier(data, mantissa, shift - _RSQRT_SHIFT)
+        data = multiply_by_quantized_multiplier(1, root, moved + RSQRT_SHIFT)
+        scaled = multiply_by_quantized_multiplier(data, mantissa, shift - RSQRT_SHIFT)
         return scaled + zero(target)
 
     return mapped(source, target, value)

@@ -37,6 +37,7 @@ from crtexport.lowering.numerics.elementwise_maps import (
     rescaler,
     stored,
     table_lookup,
+    through_table,
 )
 from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.ops.hard_swish import hard_swish as hard_swish_table
@@ -189,14 +190,13 @@ def elu(context: Context) -> Lowered:
     )
 
 
-@lowers(ops.Gelu, BYTES_OR_FLOAT, has_scales)
+@lowers(ops.Gelu, ANY, has_scales)
 def gelu(context: Context) -> Lowered:
     """x times the normal distribution function at x, exactly or by a hyperbolic tangent."""
     op = context.op(ops.Gelu)
     if context.input(0).dtype is not DType.FLOAT32:
         function = float_reference.gelu_by_tanh if op.approximate else float_reference.gelu
-        table = lut8.through_float(context.input(0), context.output(), function)
-        return table_lookup(context, "gelu", table)
+        return through_table(context, "gelu", function)
     return element_map(context, "gelu", _gelu_by_tanh if op.approximate else _gelu)
 
 

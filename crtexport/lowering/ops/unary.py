@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from crtexport.ir import ops
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     KernelBuilder,
@@ -10,10 +15,15 @@ from crtexport.kir.builder import (
     const,
     div,
     f32,
+    gt,
     i32,
     lt,
+    max_,
+    min_,
     mul,
     select,
+    shl,
+    sub,
     wrap_sub,
 )
 from crtexport.kir.language import Expr, Scalar
@@ -23,22 +33,29 @@ from crtexport.lowering.numerics import (
     float_reference,
     float_trig,
     lut8,
-    lut16,
 )
 from crtexport.lowering.numerics.elementwise_maps import (
     Function,
     element_map,
     has_scales,
-    interpolation,
     prepared_map,
     rescaler,
     stored,
     table_lookup,
+    through_table,
+)
+from crtexport.lowering.numerics.gemmlowp import inverse_root
+from crtexport.lowering.numerics.requantize import (
+    Multiplier,
+    Requantizer,
+    rounding_doubling_high_mul,
 )
 from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import same_types
+from crtexport.support.fixedpoint import Rounding, quantize_multiplier
 
 FLOAT = same_types(DType.FLOAT32)
+FLOAT_OR_INTEGERS = same_types(DType.FLOAT32, DType.INT8, DType.INT16)
 
 
 def _negated(value: Expr) -> Expr:
@@ -103,46 +120,94 @@ def square(context: Context) -> Lowered:
     return element_map(context, "square", lambda _, x: mul(x, x))
 
 
-@lowers(ops.Exp, same_types(DType.FLOAT32, DType.INT8, DType.INT16), has_scales)
+@lowers(ops.Exp, FLOAT_OR_INTEGERS, has_scales)
 def exp(context: Context) -> Lowered:
     """e**x."""
-    source, target = context.input(0), context.output()
-    match source.dtype:
-        case DType.FLOAT32:
-            return element_map(context, "exp", float_math.exp_to_the_limits)
-        case DType.INT8:
-            table8 = lut8.through_float(source, target, float_reference.exp)
-            return table_lookup(context, "exp", table8)
-    table = lut16.through_float(source, target, float_reference.exp)
-    return prepared_map(context, "exp", lambda lowering: _between(lowering, table))
+    if context.input(0).dtype is DType.FLOAT32:
+        return element_map(context, "exp", float_math.exp_to_the_limits)
+    return through_table(context, "exp", float_reference.exp)
 
 
-def _between(lowering: Lowering, table: lut8.Table) -> Function:
-    interpolated = interpolation(lowering, "table", table)
-    return lambda b, x: cast(interpolated(b, cast(x, Scalar.I32)), Scalar.I16)
-
-
-@lowers(ops.Log, FLOAT)
+@lowers(ops.Log, FLOAT_OR_INTEGERS, has_scales)
 def log(context: Context) -> Lowered:
-    """Natural logarithm; -infinity of 0, NaN of negative numbers."""
-    return element_map(context, "log", float_math.log)
+    """Natural logarithm; of floats -infinity of 0 and NaN of negative numbers, of integers the
+    smallest result for these."""
+    if context.input(0).dtype is DType.FLOAT32:
+        return element_map(context, "log", float_math.log)
+    target = context.output()
+    least = float(lut8.scale(target) * np.float32(target.dtype.limits[0] - lut8.zero(target)))
+    return through_table(
+        context, "log", lambda x: math.log(x) if x > 0 else least
+    )
 
 
-@lowers(ops.Sqrt, FLOAT)
+@lowers(ops.Sqrt, FLOAT_OR_INTEGERS, has_scales)
 def sqrt(context: Context) -> Lowered:
-    """Square root, correctly rounded; NaN of negative numbers."""
-    return element_map(context, "sqrt", float_exact.sqrt)
+    """Square root, of floats correctly rounded and NaN of negative numbers, of integers 0 of these.
+    """
+    match context.input(0).dtype:
+        case DType.FLOAT32:
+            return element_map(context, "sqrt", float_exact.sqrt)
+        case DType.INT8:
+            return table_lookup(context, "sqrt", lut8.sqrt(context.input(0), context.output()))
+    return prepared_map(context, "sqrt", _wide_sqrt)
 
 
-@lowers(ops.Rsqrt, same_types(DType.FLOAT32, DType.INT8), has_scales)
+def _wide_sqrt(lowering: Lowering) -> Function:
+    """LiteRT's square root of int16, in float32; what is behind the point is cut off."""
+    source, target = (float(lut8.scale(t)) for t in (
+        lowering.context.input(0), lowering.context.output()
+    ))
+
+    def function(b: KernelBuilder, value: Expr) -> Expr:
+        real = mul(f32(source), cast(max_(cast(value, Scalar.I32), i32(0)), Scalar.F32))
+        root = float_exact.sqrt(b, b.let("real", real))
+        steps = b.let("steps", min_(div(root, f32(target)), f32(32767.0)))
+        return cast(cast(steps, Scalar.I32), Scalar.I16)
+
+    return function
+
+
+@lowers(ops.Rsqrt, FLOAT_OR_INTEGERS, has_scales)
 def rsqrt(context: Context) -> Lowered:
     """1 / sqrt(x)."""
     source, target = context.input(0), context.output()
-    if source.dtype is DType.INT8:
-        return table_lookup(context, "rsqrt", lut8.rsqrt(source, target, context.numerics))
-    return element_map(
-        context, "rsqrt", lambda b, x: div(f32(1.0), float_exact.sqrt(b, x))
+    match source.dtype:
+        case DType.FLOAT32:
+            return element_map(
+                context, "rsqrt", lambda b, x: div(f32(1.0), float_exact.sqrt(b, x))
+            )
+        case DType.INT8:
+            return table_lookup(context, "rsqrt", lut8.rsqrt(source, target, context.numerics))
+    if context.numerics is Numerics.TFLM:
+        return prepared_map(context, "rsqrt", _fixed_rsqrt)
+    most = float(lut8.scale(target) * np.float32(target.dtype.limits[1]))
+    return through_table(
+        context, "rsqrt",
+        lambda x: float(np.float32(1.0) / np.sqrt(np.float32(x))) if x > 0 else most,
     )
+
+
+def _fixed_rsqrt(lowering: Lowering) -> Function:
+    """TensorFlow Lite Micro's fixed point for int16; the largest result for 0, and for negative
+    numbers, which it refuses."""
+    source, target = lowering.context.input(0), lowering.context.output()
+    mantissa, shift = quantize_multiplier(lut8.rsqrt_ratio(source, target, Numerics.TFLM))
+    places = lut8.RSQRT_SHIFT
+    multiplier = Multiplier((mantissa,), (shift - places,))
+    requantizer = Requantizer(lowering, multiplier, Rounding.DOUBLE, 1 << places)
+    most = target.dtype.limits[1]
+
+    def function(b: KernelBuilder, value: Expr) -> Expr:
+        x = b.let("x", cast(value, Scalar.I32))
+        root, right = inverse_root(b, x)
+        unit = b.let("unit", shl(i32(1), sub(i32(places), right)))
+        fine = b.let("fine", rounding_doubling_high_mul(b, unit, root))
+        scaled = b.let("scaled", requantizer(fine, const(0)))
+        result = select(gt(x, i32(0)), scaled, i32(most))
+        return stored(b, b.let("result", result), 0, DType.INT16)
+
+    return function
 
 
 @lowers(ops.Sin, FLOAT)
