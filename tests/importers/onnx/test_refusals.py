@@ -114,6 +114,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         shaped("DeformConv", "x", "w", "o", shapes={"x": [1, 1, 4, 4], "o": [1, 6, 3, 3]}),
         r"1 groups and 1 groups of offsets \(1, 6, 3, 3\)",
     ),
+    "no groups of offsets": (
+        shaped("DeformConv", "x", "w", "o", shapes={"x": [1, 1, 4, 4], "o": [1, 8, 3, 3]},
+               offset_group=0), "1 groups and 0 groups of offsets",
+    ),
     "weights of another rank": (
         shaped("Conv", "x", "w", shapes={"x": [1, 1, 4]}), r"weights \(1, 1, 2, 2\) for an input",
     ),

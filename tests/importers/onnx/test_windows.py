@@ -23,12 +23,12 @@ def test_windows_begin_in_the_image_or_before_it(
     size = data.draw(st.integers(1, 12))
     taps, stride, dilation = (data.draw(FEW) for _ in range(3))
     before, after = (data.draw(st.integers(0, taps - 1)) for _ in range(2))
-    ceil = data.draw(st.booleans())
+    ceil, spread = data.draw(st.booleans()), data.draw(st.integers(1, 3))
     path = tmp_path_factory.mktemp("windows") / "m.onnx"
     path.write_bytes(model(graph(
-        [node("MaxPool", ["x"], ["y"], kernel_shape=[taps], strides=[stride], ceil_mode=int(ceil),
-              dilations=[dilation], pads=[before, after])],
-        [value("x", [1, 1, size])], ["y"], {},
+        [node("MaxPool", ["x"], ["y"], kernel_shape=[taps, 2], strides=[stride, 1],
+              ceil_mode=int(ceil), dilations=[dilation, spread], pads=[before, 0, after, 0])],
+        [value("x", [1, 1, size, 5])], ["y"], {},
     ), version=12))
     room = size + before + after - dilation * (taps - 1) - 1
     if room < 0:
@@ -39,4 +39,4 @@ def test_windows_begin_in_the_image_or_before_it(
     if (count - 1) * stride >= size + before:
         count -= 1
     read = load(path)
-    assert read.type(read.outputs[0]).shape == (1, 1, count)
+    assert read.type(read.outputs[0]).shape == (1, 1, count, 5 - spread)
