@@ -17,7 +17,7 @@ from crtexport.ir.types import ConstantRef, DType, Made
 from crtexport.lowering import weight_packing
 from crtexport.lowering.weight_packing import Matrix, Packing, packed
 from crtexport.schedules.common.conv_geometry import Windows
-from crtexport.schedules.mve import dense as mve_dense
+from crtexport.schedules.mve import chunks as mve_chunks
 from crtexport.schedules.mve import float as mve_float
 from crtexport.schedules.rvv import dense as rvv_dense
 from crtexport.schedules.scalar import register_blocks, smlad_channel_pairs, smlad_int16
@@ -42,9 +42,11 @@ BYTES: dict[str, Packing] = {
     "lone pairs": smlad_channel_pairs.PairWords(windows(4), 1),
     "halves": smlad_int16.Int16Words(windows(2), 4),
     "lifted": register_blocks.Lifted(4),
-    "chunks": mve_dense.Chunks(((TAPS // 2, True), (TAPS // 2, False)), 2, 16),
+    "chunks": mve_chunks.Chunks(((TAPS // 2, True), (TAPS // 2, False)), 4, 2, 16),
     "vectors of bytes": rvv_dense.RvvWeights(16, 1),
-    "lone chunks": mve_dense.Chunks(((TAPS, False),), 4, 8),
+    "chunks of halves": mve_chunks.Chunks(((TAPS // 2, True), (TAPS // 2, False)), 4, 2, 8),
+    "lone chunks": mve_chunks.Chunks(((TAPS, False),), 4, 4, 8),
+    "eight chunks": mve_chunks.Chunks(((TAPS, True),), 8, 4, 16),
 }
 REALS: dict[str, Packing] = {
     "panels": x86_dense.Panels(8, 4, 1, 4),

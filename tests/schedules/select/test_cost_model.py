@@ -162,7 +162,7 @@ def test_nodes_of_no_weight_keep_their_usual_variant(tmp_path: Path) -> None:
     (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
     graph = driver.load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
-    for board, differs in (("mps3_an547", True), ("host", False)):
+    for board, differs in (("mps2_an386", True), ("host", False)):
         target = target_of(board)
         found = variants_of(context, target, "balanced")
         choose = ByEstimate(target, "balanced")

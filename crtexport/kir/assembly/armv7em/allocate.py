@@ -8,6 +8,7 @@ in innermost loops. Values of one block get what is left.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -123,6 +124,8 @@ class Allocation:
     ) -> None:
         self.live = Liveness(nodes, features)
         self.features, self.apart = features, apart
+        times = self.live.times
+        self._hottest_first = sorted(times.items(), key=lambda one: -one[1])
         self._graphs: dict[object, Graph] = {}
         self._known: dict[object, Ordered | None] = {}
 
@@ -134,7 +137,7 @@ class Allocation:
         costs = {one: self._cost(one) for one in self.live.lasting}
         waiting = sorted(costs, key=lambda one: (costs[one], one.number))
         while tried <= _TRIES:
-            found = self._placed(stack)
+            found = self._placed(stack, best.cycles if best is not None else inf)
             if found is not None and (best is None or found.cycles < best.cycles):
                 best, tried = found, 0
             elif best is not None:
@@ -156,15 +159,18 @@ class Allocation:
             cost += times * (1.5 * read + written)
         return cost
 
-    def _placed(self, stack: list[Register]) -> Placed | None:
-        """The blocks in order if ``stack`` is there; None if that leaves too few registers."""
-        bodies, total, numbers = {}, 0.0, {}
+    def _placed(self, stack: list[Register], limit: float) -> Placed | None:
+        """The blocks in order if ``stack`` is there; None if that leaves too few registers or takes
+        ``limit`` cycles or more."""
+        bodies, numbers, total = {}, {}, TAKEN * self.live.branches
         lasting = self._colored([one for one in self.live.lasting if one not in stack])
         if lasting is None:
             return None
-        for block, times in self.live.times.items():
+        for block, times in self._hottest_first:
             for fewer in range(_FEWER):
                 found = self._order(block, stack, fewer)
+                if found is not None and total + times * found.cycles >= limit:
+                    return None
                 own = self._numbered(block, found.body, lasting) if found is not None else None
                 if found is None or own is not None:
                     break
@@ -172,7 +178,7 @@ class Allocation:
                 return None
             bodies[block], numbers[block] = found.body, own
             total += times * found.cycles
-        return Placed(bodies, numbers, lasting, stack, total + TAKEN * self.live.branches)
+        return Placed(bodies, numbers, lasting, stack, total)
 
     # ---- blocks
 
