@@ -101,12 +101,12 @@ class ResultSteps:
 
     def edges(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Returns results with the sums that must have them, and results with the sums that must
-        not have them yet. No further step may come beyond these, except for results that clamping
-        removes."""
+        not have them yet, in ascending order. No further step may come beyond these, except for
+        results that clamping removes."""
         due, at = self.above, self.least
         later, before = self.above, self.least - 1
         if self.first > self.limits[0]:
-            due, at = np.append(due, self.first), np.append(at, -self.reach)
+            due, at = np.insert(due, 0, self.first), np.insert(at, 0, -self.reach)
         last = self.first + len(self.above)
         if last < self.limits[1]:
             later, before = np.append(later, last + 1), np.append(before, self.reach)
@@ -139,7 +139,11 @@ class _Edges:
     sums that must not have later ones yet."""
 
     def __init__(self, channel: ResultSteps, places: int) -> None:
-        self._due, at, self._later, before = channel.edges()
+        due, at, later, before = channel.edges()
+        # ``due`` lacks none of all results but the last, ``later`` none but the first.
+        self._results = np.union1d(due, later)
+        self._due = slice(len(due))
+        self._later = slice(len(self._results) - len(later), None)
         self._at, self._before = at << places, before << places
         self._most = _LARGEST - (channel.reach << places)
         self._real = channel.real if channel.reach else 0.0
@@ -148,15 +152,11 @@ class _Edges:
     def addends(self, firsts: Ints, seconds: Ints, half: int) -> tuple[Ints, Ints]:
         """Returns the least and the greatest addend for each pair of factors, where ``half`` is
         added to the second products. If the latter is less than the former, no addend fits."""
-
-        def wholes(results: Ints) -> Ints:
-            """The least sums, with addends, that give ``results``: pairs x results."""
-            high = -(-((results << _WORD) - half) // seconds[:, None])
-            least: Ints = -(-(high << _WORD) // firsts[:, None])
-            return least
-
-        least = (wholes(self._due) - self._at).max(axis=1, initial=-self._most)
-        most = (wholes(self._later) - self._before).min(axis=1, initial=self._most + 1) - 1
+        # The least sums, with addends, that give each result: pairs x results.
+        high = -(-((self._results << _WORD) - half) // seconds[:, None])
+        sums = -(-(high << _WORD) // firsts[:, None])
+        least = (sums[:, self._due] - self._at).max(axis=1, initial=-self._most)
+        most = (sums[:, self._later] - self._before).min(axis=1, initial=self._most + 1) - 1
         return least, most
 
     def fitting(
