@@ -18,7 +18,7 @@ class Flash(Struct, frozen=True, kw_only=True):
 
 
 USUAL_FLASH = Flash(wait_states=5, code_cache=1 << 10, data_cache=1 << 8, line=16)
-"""That of an STM32L4+ at 120 MHz, which is taken where nothing is known."""
+"""An STM32L4+ at 120 MHz reads its flash so: the assumption where a board says nothing."""
 
 
 class Target(Struct, frozen=True):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from crtexport.artifact.model import Artifact
 from crtexport.firmware.board import load_board
@@ -56,3 +58,19 @@ class Fed:
 
     def finish(self) -> int:
         return self.call("finish", ctypes.byref(_pointers([self.output.ctypes.data])))
+
+
+def fed_by(export: Callable[[bool], Artifact]) -> Any:
+    """Returns a fixture: what ``export`` returns, as C and as LLVM objects, without and with the
+    workspace in buffers of the caller, which is what it is given."""
+
+    @pytest.fixture(
+        scope="module", params=[(b, c) for b in (by_c, by_llvm) for c in (False, True)],
+        ids=["c", "c-caller", "llvm", "llvm-caller"],
+    )
+    def fed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Fed:
+        build, caller = request.param
+        artifact = export(caller)
+        return Fed(artifact, build(artifact, tmp_path_factory.mktemp("fed")))
+
+    return fed

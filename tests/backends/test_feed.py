@@ -20,7 +20,7 @@ from crtexport.pipeline.driver import prepare
 from crtexport.plan.model import Space
 from crtexport.simulation.simulation import _pointers
 from crtexport.support.errors import CrtExportError
-from tests.backends.fed import Fed, by_c, by_llvm
+from tests.backends.fed import Fed, fed_by
 from tests.fuzz.artifacts import Interpreted
 from tests.packed_functions import simulation_of
 from tests.plan.execute import execute
@@ -59,14 +59,7 @@ def _artifact(*, caller: bool) -> Artifact:
     ).artifact
 
 
-@pytest.fixture(
-    scope="module", params=[(b, c) for b in (by_c, by_llvm) for c in (False, True)],
-    ids=["c", "c-caller", "llvm", "llvm-caller"],
-)
-def fed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Fed:
-    build, caller = request.param
-    artifact = _artifact(caller=caller)
-    return Fed(artifact, build(artifact, tmp_path_factory.mktemp("fed")))
+fed = fed_by(lambda caller: _artifact(caller=caller))
 
 
 def _image(seed: int) -> tuple[Array, Array]:

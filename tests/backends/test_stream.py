@@ -29,7 +29,7 @@ from crtexport.ir.types import DType, Quantization
 from crtexport.pipeline.driver import prepare
 from crtexport.simulation.library import LoadedCode
 from crtexport.support.errors import CrtExportError
-from tests.backends.fed import Fed, by_c, by_llvm
+from tests.backends.fed import Fed, by_c, by_llvm, fed_by
 from tests.packed_functions import simulation_of
 from tests.plan.execute import execute
 from tests.plan.graphs import GraphBuilder
@@ -66,14 +66,7 @@ def _artifact(*, caller: bool = False) -> Artifact:
     ).artifact
 
 
-@pytest.fixture(
-    scope="module", params=[(b, c) for b in (by_c, by_llvm) for c in (False, True)],
-    ids=["c", "c-caller", "llvm", "llvm-caller"],
-)
-def fed(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Fed:
-    build, caller = request.param
-    artifact = _artifact(caller=caller)
-    return Fed(artifact, build(artifact, tmp_path_factory.mktemp("fed")))
+fed = fed_by(lambda caller: _artifact(caller=caller))
 
 
 def _frames(seed: int, count: int) -> Array:
