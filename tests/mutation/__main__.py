@@ -22,8 +22,9 @@ from tests.mutation.tree import Tree
 
 SEEN, SURVIVED, UNREACHED = "seen", "survived", "reached by no test"
 MISUSED = (3, 4, 5)
-"""Exit codes of pytest that say nothing of the package: an error of its own, another command line,
-no tests. With any other, of a crash, too, a test failed, or the package can't even be imported."""
+"""Exit codes of pytest that say nothing of the package where they come without a change, too: an
+error of its own, another command line (or ``conftest.py`` can't be imported), no tests. With any
+other, of a crash, too, a test failed."""
 MOST_TESTS = 400
 
 
@@ -52,7 +53,9 @@ def tried(tree: Tree, change: Change, reach: Reach, seconds: float) -> tuple[str
         return SEEN, f"{took}: they don't end"
     last = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
     if code in MISUSED:
-        raise RuntimeError(f"pytest ended with {code}:\n{output}")
+        if tree.pytest(["--collect-only", f"@{names}"], 3 * seconds + 30)[0] != 0:
+            raise RuntimeError(f"pytest ended with {code}:\n{output}")
+        return SEEN, f"{took}: the package that the tests import breaks"
     if code != 0:
         return SEEN, f"{took}: {last[-1] if last else 'it breaks'}"
     return SURVIVED, took

@@ -127,6 +127,24 @@ def test_survivors_are_told_from_what_tests_see(checkout: Path, tmp_path: Path) 
     assert len(said) == 1
 
 
+def test_a_package_that_breaks_when_it_is_imported_is_seen(checkout: Path, tmp_path: Path) -> None:
+    # pytest ends otherwise where conftest.py is what can't be imported.
+    (checkout / "tests/conftest.py").write_text("import crtexport.part\n")
+    path = "crtexport/part/__init__.py"
+    (checkout / path).write_bytes(SOURCE + b"if clamp(1, 2, 3) == 3:\n    raise ValueError\n")
+    reach = recorded(checkout, tmp_path / "cache", ["tests/part/test_part.py"], lambda _: None)
+    tree = Tree(checkout, tmp_path / "work")
+    results = {
+        change.kind: tried(tree, change, reach, 60)
+        for change in changes(path, (checkout / path).read_bytes()) if change.kind == "!= for =="
+    }
+    assert [result for result, _ in results.values()] == [SEEN]
+    # What fails without the change, too, is no verdict on it.
+    (tree.root / "tests/conftest.py").write_text("import nothing_of_this_name\n")
+    with pytest.raises(RuntimeError, match="nothing_of_this_name"):
+        tried(tree, changes(path, (checkout / path).read_bytes())[0], reach, 60)
+
+
 SHARED = '''\
 import pytest
 
