@@ -46,11 +46,14 @@ from crtexport.kir.language import (
     Kernel,
     Let,
     Load,
+    LoadVector,
+    LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 from crtexport.kir.text import dump
@@ -229,6 +232,21 @@ def test_access_intervals() -> None:
         "target": AccessInterval(0, 5, reads=True, writes=True),
     }
     assert access_intervals(kernel(Comment("nothing"))) == {}
+
+
+def test_an_access_to_neighbours_spans_all_of_them() -> None:
+    four = LoadVector(SOURCE, add(AT, const(1)), Scalar.I8X16, 4)
+    reads = For(AT, const(3), (Let(Var("v", Scalar.I8X16), four),))
+    assert access_intervals(kernel(reads)) == {
+        "source": AccessInterval(1, 6, reads=True, writes=False),
+    }
+    pair = LoadVector(TARGET, const(8), Scalar.I32X4, 2)
+    writes = For(AT, const(3), (StoreVector(TARGET, AT, pair, 2),))
+    assert access_intervals(kernel(writes)) == {
+        "target": AccessInterval(0, 9, reads=True, writes=True),
+    }
+    word = Store(TARGET, const(0), LoadWord(SOURCE, const(2)))
+    assert access_intervals(kernel(word))["source"] == AccessInterval(2, 5, True, False)
 
 
 def stores(value: Expr) -> Kernel:

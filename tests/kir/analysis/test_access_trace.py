@@ -163,6 +163,15 @@ def test_a_vector_reads_and_writes_all_of_its_elements() -> None:
     assert not Replay(made(late)).harmless(["y"], ["x"], SIZE, 0)  # x[2] is its second element
 
 
+def test_a_word_reads_all_of_its_bytes() -> None:
+    overwrites: Statement = ("copy", 3, False, 0, False)
+    for byte in range(4):
+        reads: Statement = ("word", 0, False, byte)
+        assert not Replay(made([overwrites, reads])).harmless(["y"], ["x"], SIZE, 0)
+        assert Replay(made([reads, overwrites])).harmless(["y"], ["x"], SIZE, -SIZE)
+    assert not same_in_place(made([overwrites, ("word", 0, False, 3)]), 0)
+
+
 def test_what_follows_a_branch_comes_after_both_of_its_sides() -> None:
     last = ("copy", 0, False, 1, False)
     for sides in (([last], []), ([], [last]), ([last], [last]), ([last, last], [last])):

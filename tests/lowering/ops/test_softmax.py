@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Softmax
 from crtexport.ir.types import DType, Quantization
+from crtexport.lowering.operator_table import check
+from crtexport.lowering.registry import Context
 from tests.differential.backends import assert_backends_agree
 from tests.differential.network import Values, steps
 from tests.plan.graphs import GraphBuilder
@@ -52,3 +54,18 @@ def test_it_is_the_formula(depth: int, scale: float, result: float, tmp_path: Pa
     found = list(steps(graph, values))
     np.testing.assert_array_equal(values[graph.outputs[0]], wanted(x, scale, to))
     assert_backends_agree(found, tmp_path)
+
+
+@pytest.mark.parametrize(("numerics", "scale", "problem"), [
+    (Numerics.TFLITE, 1 / 255, "(found 0.0039"), (Numerics.TFLITE, 1 / 256, None),
+    (Numerics.ORT, 1 / 255, None),
+])
+def test_results_have_the_runtimes_scale(
+    numerics: Numerics, scale: float, problem: str | None
+) -> None:
+    b = GraphBuilder()
+    source = b.input(3, 4, dtype=DType.INT8, quant=Quantization((0.1,), (0,)))
+    quant = Quantization((scale,), (-128,))
+    graph = replace(b.finish(b.node(Softmax(), source, quant=quant)), numerics=numerics)
+    found = check(Context(graph, graph.nodes[0]))
+    assert found == [] if problem is None else problem in found[0]
