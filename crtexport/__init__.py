@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         doctor,
         inspect,
         plans_of,
-        report_on,
+        report,
         schema,
         unpack,
     )
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CrtExportError", "InputChoices", "__version__", "bench", "boards", "build", "convert",
-    "diff", "doctor", "export", "inspect", "load", "plans_of", "quantize", "report_on", "run",
+    "diff", "doctor", "export", "inspect", "load", "plans_of", "quantize", "report", "run",
     "run_all", "schema", "simulate", "simulate_all", "stage", "unpack", "verify", "verify_layers",
     "write_library",
 ]
@@ -53,7 +53,7 @@ _HOME = {
     "load": "crtexport.pipeline.driver",
     "plans_of": "crtexport.verbs",
     "quantize": "crtexport.quantization.quantize",
-    "report_on": "crtexport.verbs",
+    "report": "crtexport.verbs",
     "run": "crtexport.package_actions",
     "run_all": "crtexport.package_actions",
     "schema": "crtexport.verbs",

@@ -19,15 +19,15 @@ from crtexport.mlf.reader import Package, open_package
 from crtexport.mlf.unpack import unpack_for_build
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportChanges, ExportOptions
-from crtexport.report import bench as benches
-from crtexport.report import chart, collect, difference, figures, packages, plans
-from crtexport.report.difference import Difference
-from crtexport.report.figures import Report
-from crtexport.report.host import HostBench, bench_host
-from crtexport.report.installed import Installed, installed
-from crtexport.report.measure import Setting
-from crtexport.report.page import file as page_file
-from crtexport.report.plans import Plans
+from crtexport.reports import bench as benches
+from crtexport.reports import chart, collect, difference, figures, packages, plans
+from crtexport.reports.difference import Difference
+from crtexport.reports.figures import Report
+from crtexport.reports.host import HostBench, bench_host
+from crtexport.reports.installed import Installed, installed
+from crtexport.reports.measure import Setting
+from crtexport.reports.page import file as page_file
+from crtexport.reports.plans import Plans
 from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs.claims import Claims
 
@@ -98,7 +98,7 @@ def bench(
     return benches.bench(Setting(model, where, ExportOptions(**changes), inputs, timeout))
 
 
-def report_on(
+def report(
     model: Path | str, *, board: Board | Path | str | None = None, page: Path | str | None = None,
     measured: bool = False, inputs: Mapping[str, Array] | None = None,
     timeout: float = DEFAULT_TIMEOUT, **changes: Unpack[ExportChanges],

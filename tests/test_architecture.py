@@ -51,7 +51,7 @@ LAYERS: tuple[set[str], ...] = (
     {"firmware", "simulation"},
     {"pipeline", "integrations"},
     {"package_actions"},
-    {"verification", "report"},
+    {"verification", "reports"},
     {"quantization", "verbs"},
     {"cli"},
     {"__main__"},

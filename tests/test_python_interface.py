@@ -20,8 +20,8 @@ from crtexport.firmware.spent import Spent
 from crtexport.importers.crtjson import schema
 from crtexport.package_actions import Simulated
 from crtexport.pipeline.result import Exported
-from crtexport.report.bench import Bench
-from crtexport.report.peers import figures_for
+from crtexport.reports.bench import Bench
+from crtexport.reports.peers import figures_for
 from crtexport.support.short import line, table
 from crtexport.verification import (
     LayerComparison,
@@ -34,9 +34,8 @@ from tests.helpers import require, shared_model
 
 LONGEST = 500
 
-# It is of builds by Zephyr; the others' functions are report_on and plans_of, because "report" and
-# "plan" are folders.
-NO_FUNCTION = {"zephyr", "report", "plan"}
+# The first is of builds by Zephyr. The other's function is plans_of, because "plan" is a folder.
+NO_FUNCTION = {"zephyr", "plan"}
 
 
 @pytest.fixture(scope="module")
@@ -172,8 +171,8 @@ def test_verbs_that_look_and_convert(digits: Path, tmp_path: Path) -> None:
 
 def test_reports_of_models_and_packages_are_compared(tmp_path: Path) -> None:
     page = tmp_path / "digits.html"
-    small = crtexport.report_on(DIGITS, board="mps2_an386", page=page, optimize="size")
-    fast = crtexport.report_on(DIGITS, board="mps2_an386", optimize="speed")
+    small = crtexport.report(DIGITS, board="mps2_an386", page=page, optimize="size")
+    fast = crtexport.report(DIGITS, board="mps2_an386", optimize="speed")
     assert len(repr(small)) < LONGEST
     assert "<iframe srcdoc=" in small._repr_html_()
     assert crtexport.diff(page, small).notes == ()
@@ -184,9 +183,9 @@ def test_reports_of_models_and_packages_are_compared(tmp_path: Path) -> None:
 
 
 def test_a_package_has_its_board(exported: Exported) -> None:
-    assert crtexport.report_on(exported.path).board.name == "mps2_an386"
+    assert crtexport.report(exported.path).board.name == "mps2_an386"
     with pytest.raises(crtexport.CrtExportError, match="has its board"):
-        crtexport.report_on(exported.path, board="host")
+        crtexport.report(exported.path, board="host")
 
 
 def test_doctor_is_what_the_command_prints() -> None:

@@ -22,7 +22,7 @@ LATE = (
     "crtexport.accelerators.cmsis_nn", "crtexport.backends.c.source",
     "crtexport.backends.llvm.compile",
     "crtexport.firmware.zephyr", "crtexport.importers.crtjson", "crtexport.importers.onnx",
-    "crtexport.importers.tflite", "crtexport.report", "crtexport.schedules.scalar",
+    "crtexport.importers.tflite", "crtexport.reports", "crtexport.schedules.scalar",
     "crtexport.simulation", "jinja2", "llvmlite", "rich", "tflite",
     *(f"crtexport.schedules.{known.name}" for known in INSTRUCTION_SETS),
 )
@@ -80,7 +80,7 @@ def test_late_folders_exist(folder: str) -> None:
 NEVER = (
     "crtexport.accelerators.cmsis_nn", "crtexport.devices.image", "crtexport.importers.crtjson",
     "crtexport.importers.onnx", "crtexport.lowering.ops.detection", "crtexport.mlf.reader",
-    "crtexport.report", "crtexport.simulation", "jinja2", "llvmlite", "rich", "tflite",
+    "crtexport.reports", "crtexport.simulation", "jinja2", "llvmlite", "rich", "tflite",
     *(f"crtexport.kir.intrinsics.{machine}" for machine in MACHINES),
     *(f"crtexport.schedules.{known.name}" for known in INSTRUCTION_SETS),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from crtexport.cli.output import Output
 
 if TYPE_CHECKING:
-    from crtexport.report.bench import Bench
+    from crtexport.reports.bench import Bench
 
 
 class DecisionReport(Protocol):

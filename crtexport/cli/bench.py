@@ -37,12 +37,12 @@ from crtexport.firmware.board import user_files
 from crtexport.importers.files import data_files
 from crtexport.pipeline.driver import load, resolve_board
 from crtexport.pipeline.options import ExportChanges, ExportOptions
-from crtexport.report import chart
-from crtexport.report.bench import Bench, bench
-from crtexport.report.host import HostBench, bench_host
-from crtexport.report.measure import Setting
-from crtexport.report.peers import provenance
-from crtexport.report.tune import Tuned
+from crtexport.reports import chart
+from crtexport.reports.bench import Bench, bench
+from crtexport.reports.host import HostBench, bench_host
+from crtexport.reports.measure import Setting
+from crtexport.reports.peers import provenance
+from crtexport.reports.tune import Tuned
 
 _LONGEST_NAME = 36
 

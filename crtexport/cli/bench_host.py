@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from crtexport.cli.output import Output
-from crtexport.report.host import HostBench
+from crtexport.reports.host import HostBench
 
 
 def data(result: HostBench) -> dict[str, Any]:

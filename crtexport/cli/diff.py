@@ -15,8 +15,8 @@ from crtexport.cli.groups import Verb
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
 from crtexport.cli.parameter_types import MODEL_OR_PACKAGE
-from crtexport.report import difference, figures, packages
-from crtexport.report.difference import FIGURES, Change, Difference
+from crtexport.reports import difference, figures, packages
+from crtexport.reports.difference import FIGURES, Change, Difference
 
 Command = Callable[..., Any]
 

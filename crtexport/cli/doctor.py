@@ -8,7 +8,7 @@ import msgspec
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
-from crtexport.report.installed import installed
+from crtexport.reports.installed import installed
 from crtexport.version import __version__
 
 

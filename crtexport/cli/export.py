@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from crtexport.ir.graph import Graph
     from crtexport.pipeline import driver
     from crtexport.pipeline.options import ExportChanges, ExportOptions
-    from crtexport.report.tune import Tuned
+    from crtexport.reports.tune import Tuned
 
 
 @click.command("export", cls=Verb)

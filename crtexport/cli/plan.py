@@ -28,7 +28,7 @@ from crtexport.cli.parameter_types import OUTPUT_FILE
 
 if TYPE_CHECKING:
     from crtexport.pipeline.options import ExportChanges
-    from crtexport.report.plans import PlanPoint, Plans
+    from crtexport.reports.plans import PlanPoint, Plans
 
 
 @click.command("plan", cls=Verb)
@@ -64,10 +64,10 @@ def command(
     from crtexport.importers.formats import NO_CHOICES  # noqa: PLC0415
     from crtexport.pipeline.driver import load, resolve_board  # noqa: PLC0415
     from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
-    from crtexport.report.plans import plans_of  # noqa: PLC0415
+    from crtexport.reports.plans import plans_of  # noqa: PLC0415
 
     if picture is not None:
-        from crtexport.report import chart  # noqa: PLC0415
+        from crtexport.reports import chart  # noqa: PLC0415
 
         chart.check(picture)
     claims = claim(out, {"-o": picture}, reads=(model,))
@@ -111,7 +111,7 @@ def _show(out: Output, plans: Plans) -> None:
 
 
 def _row(plans: Plans, point: PlanPoint) -> tuple[str, ...]:
-    from crtexport.report.plans import percent_of  # noqa: PLC0415
+    from crtexport.reports.plans import percent_of  # noqa: PLC0415
 
     usual = plans.usual.instructions
     worse = "" if point.best or point is plans.fed else " (others are better)"

@@ -40,7 +40,7 @@ from crtexport.cli.parameter_types import MODEL_OR_PACKAGE, OUTPUT_FILE
 
 if TYPE_CHECKING:
     from crtexport.pipeline.options import ExportChanges
-    from crtexport.report.figures import Report
+    from crtexport.reports.figures import Report
     from crtexport.support.outputs.claims import Claims
 
 _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
@@ -94,8 +94,8 @@ def command(
         raise click.UsageError("--board and --measure go with a MODEL: a package has its board")
     if not package and chosen.get("emit") != "c":
         POOL.start()
-    from crtexport.report import figures, packages  # noqa: PLC0415
-    from crtexport.report.page import file as page_file  # noqa: PLC0415
+    from crtexport.reports import figures, packages  # noqa: PLC0415
+    from crtexport.reports.page import file as page_file  # noqa: PLC0415
 
     if page is not None:
         page_file.check(page)
@@ -131,8 +131,8 @@ def _of_model(
     from crtexport.importers.formats import NO_CHOICES  # noqa: PLC0415
     from crtexport.pipeline.driver import load, resolve_board  # noqa: PLC0415
     from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
-    from crtexport.report import collect  # noqa: PLC0415
-    from crtexport.report.measure import Setting  # noqa: PLC0415
+    from crtexport.reports import collect  # noqa: PLC0415
+    from crtexport.reports.measure import Setting  # noqa: PLC0415
 
     if measured and resolve_board(board).hosted:
         raise click.UsageError(

@@ -24,6 +24,6 @@ def command(out: Output, of: str) -> None:
     if of == "model":
         out.raw(json.dumps(crtjson.schema(), indent=2))
         return
-    from crtexport.report import figures  # noqa: PLC0415
+    from crtexport.reports import figures  # noqa: PLC0415
 
     out.raw(json.dumps(figures.schema(), indent=2))

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from crtexport.cli.output import Output
 from crtexport.pipeline.result import Exported
-from crtexport.report.figures import Layer, MemoryUse, Report, Totals
-from crtexport.report.layers import layers_of, products, together
-from crtexport.report.memories import memories
+from crtexport.reports.figures import Layer, MemoryUse, Report, Totals
+from crtexport.reports.layers import layers_of, products, together
+from crtexport.reports.memories import memories
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.errors import CrtExportError
 

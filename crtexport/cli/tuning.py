@@ -17,8 +17,8 @@ from crtexport.support.outputs.claims import Claims
 if TYPE_CHECKING:
     from crtexport.ir.graph import Graph
     from crtexport.pipeline.options import ExportOptions
-    from crtexport.report.measure import Setting
-    from crtexport.report.tune import Tuned
+    from crtexport.reports.measure import Setting
+    from crtexport.reports.tune import Tuned
 
 
 def tuning_options(command: Command) -> Command:
@@ -51,7 +51,7 @@ def tune_first(
     from crtexport.firmware.board import user_files  # noqa: PLC0415
     from crtexport.importers.files import data_files  # noqa: PLC0415
     from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
-    from crtexport.report.measure import Setting  # noqa: PLC0415
+    from crtexport.reports.measure import Setting  # noqa: PLC0415
 
     cache = cache_for(models, None if options.tuning is None else Path(options.tuning))
     code = ExportOptions(
@@ -70,7 +70,7 @@ def tune_all(
     settings: Sequence[Setting], cache: Path, step: Steps
 ) -> list[Tuned]:
     """Tunes all of them, one after the other, reporting each step."""
-    from crtexport.report.tune import tune  # noqa: PLC0415
+    from crtexport.reports.tune import tune  # noqa: PLC0415
 
     return [
         tune(one, cache, progress=lambda text: step(f"tune: {text}"),

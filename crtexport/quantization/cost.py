@@ -11,8 +11,8 @@ from crtexport.firmware.board import Board
 from crtexport.importers.formats import InputChoices
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
-from crtexport.report.bench import bench
-from crtexport.report.measure import Setting
+from crtexport.reports.bench import bench
+from crtexport.reports.measure import Setting
 from crtexport.support.errors import CrtExportError
 
 

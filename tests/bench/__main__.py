@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from crtexport.pipeline.options import ExportOptions
-from crtexport.report.bench import Bench, bench
-from crtexport.report.measure import Setting
+from crtexport.reports.bench import Bench, bench
+from crtexport.reports.measure import Setting
 from tests.bench import accuracy
 from tests.bench.exports import print_exports
 from tests.bench.images import tables

@@ -25,8 +25,8 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.lowering.registry import Context
 from crtexport.pipeline import driver
 from crtexport.pipeline.codegen import Generator
-from crtexport.report.measure import Setting
-from crtexport.report.tune import tune
+from crtexport.reports.measure import Setting
+from crtexport.reports.tune import tune
 from crtexport.schedules.select import tuning_records
 from crtexport.schedules.select.choose import digest
 from crtexport.schedules.select.cost_model import Counted, Machine, Work, counted, machine_for

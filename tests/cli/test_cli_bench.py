@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from crtexport.cli.main import main
-from crtexport.report.bench import Bench
-from crtexport.report.measure import Setting
-from crtexport.report.peers import PeerFigure
+from crtexport.reports.bench import Bench
+from crtexport.reports.measure import Setting
+from crtexport.reports.peers import PeerFigure
 from tests.cli.support import DIGITS
-from tests.report.benches import layer, result
+from tests.reports.benches import layer, result
 
 
 def test_the_command_prints_one_object(

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from crtexport.cli.main import main
-from crtexport.report.installed import installed
+from crtexport.reports.installed import installed
 
 
 def test_the_verb_lists_all(

@@ -9,7 +9,7 @@ import pytest
 
 from crtexport.cli.main import main
 from crtexport.importers import crtjson
-from tests.report.test_plans import GRAPH
+from tests.reports.test_plans import GRAPH
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from crtexport.cli.main import main
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
-from crtexport.report import figures
-from crtexport.report.bench import bench
-from crtexport.report.measure import Setting
+from crtexport.reports import figures
+from crtexport.reports.bench import bench
+from crtexport.reports.measure import Setting
 from tests.cli.support import DIGITS
 from tests.helpers import require, shared_model
 from tests.tflite_builder import ModelBuilder

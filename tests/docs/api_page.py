@@ -20,12 +20,12 @@ from crtexport.pipeline.options import ExportOptions
 from crtexport.pipeline.result import Exported, Prepared
 from crtexport.plan.model import Plan
 from crtexport.quantization.quantize import QuantizeResult
-from crtexport.report.bench import Bench, LayerCost
-from crtexport.report.difference import Difference
-from crtexport.report.figures import Report
-from crtexport.report.host import HostBench
-from crtexport.report.installed import Installed
-from crtexport.report.plans import PlanPoint, Plans
+from crtexport.reports.bench import Bench, LayerCost
+from crtexport.reports.difference import Difference
+from crtexport.reports.figures import Report
+from crtexport.reports.host import HostBench
+from crtexport.reports.installed import Installed
+from crtexport.reports.plans import PlanPoint, Plans
 from crtexport.verification import (
     LayerComparison,
     LayersResult,
@@ -51,7 +51,7 @@ RECORDS: tuple[type, ...] = (
 VERBS = (
     "load", "export", "stage", "inspect", "unpack", "convert", "simulate", "simulate_all", "run",
     "run_all", "build", "write_library", "verify", "verify_layers", "bench", "quantize", "boards",
-    "report_on", "plans_of", "diff", "doctor", "schema", "InputChoices", "CrtExportError",
+    "report", "plans_of", "diff", "doctor", "schema", "InputChoices", "CrtExportError",
 )
 _ROLE = re.compile(r":(?:func|class|attr|mod|meth|data|term):`[~.]?([^`<]+?)(?:\s*<[^`]*>)?`")
 _WIDTH = 96

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import crtexport
-from crtexport.report.peers import PeerFigure, figures_for
+from crtexport.reports.peers import PeerFigure, figures_for
 from tests.helpers import ROOT, shared_model
 
 ROW = re.compile(r"^\| \w+, (\w+) \|(.*)\|$", re.MULTILINE)
@@ -44,6 +44,6 @@ def test_others_figures_are_those_on_record(name: str) -> None:
 
 
 def test_our_memory_is_as_it_says() -> None:
-    report = crtexport.report_on(shared_model("kws_int8"), board=BOARD)
+    report = crtexport.report(shared_model("kws_int8"), board=BOARD)
     totals = report.totals
     assert totals.workspace + totals.state + totals.io == table()["kws"][3][1]

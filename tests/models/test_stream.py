@@ -9,8 +9,8 @@ import pytest
 
 import crtexport
 from crtexport.pipeline.options import ExportOptions
-from crtexport.report.bench import bench
-from crtexport.report.measure import Setting
+from crtexport.reports.bench import bench
+from crtexport.reports.measure import Setting
 from tests.lowering.rows.research import tcn
 from tests.plan.execute import execute
 

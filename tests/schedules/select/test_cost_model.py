@@ -13,7 +13,7 @@ from crtexport.kir.builder import KernelBuilder, add, cast, const, i32, load, mu
 from crtexport.kir.language import Expr, Kernel, Scalar, Var
 from crtexport.lowering.registry import Context
 from crtexport.pipeline import driver
-from crtexport.report.measure import Setting, measure
+from crtexport.reports.measure import Setting, measure
 from crtexport.schedules.select.choose import ByEstimate
 from crtexport.schedules.select.cost_model import (
     CORTEX_M0,

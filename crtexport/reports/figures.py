@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from crtexport.firmware.spent import Cycles
-from crtexport.report.peers import PeerFigure
+from crtexport.reports.peers import PeerFigure
 from crtexport.support.errors import CrtExportError
 from crtexport.support.schema import InvalidDataError, record
 from crtexport.support.short import line, sizes
@@ -230,7 +230,7 @@ class Report(Struct, frozen=True, kw_only=True):
         return line("Report", self.model.name, f"on {self.board.name}:", fits, sizes(counts))
 
     def _repr_html_(self) -> str:
-        from crtexport.report.page.html import render  # noqa: PLC0415  (for pages only)
+        from crtexport.reports.page.html import render  # noqa: PLC0415  (for pages only)
 
         # A page of its own inside of the notebook's, so that neither's styles reach the other.
         page = escape(render(self))

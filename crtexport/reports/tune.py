@@ -21,7 +21,7 @@ from crtexport.lowering.registry import Context
 from crtexport.mlf.arrays import Array
 from crtexport.pipeline import driver
 from crtexport.pipeline.codegen import Generator
-from crtexport.report import measure
+from crtexport.reports import measure
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.select import tuning_records
 from crtexport.schedules.select.choose import Choose, by_default, digest

@@ -19,14 +19,14 @@ from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Exported
 from crtexport.pipeline.options import DEFAULTS
 from crtexport.pipeline.result import usage_of
-from crtexport.report import figures
-from crtexport.report.findings import findings, sources_of
-from crtexport.report.function_sizes import function_sizes
-from crtexport.report.layers import holds_weights, layers_of, products, together
-from crtexport.report.measure import Setting, measure
-from crtexport.report.memories import memories
-from crtexport.report.network import steps_of, tensors_of
-from crtexport.report.peers import figures_like, provenance
+from crtexport.reports import figures
+from crtexport.reports.findings import findings, sources_of
+from crtexport.reports.function_sizes import function_sizes
+from crtexport.reports.layers import holds_weights, layers_of, products, together
+from crtexport.reports.measure import Setting, measure
+from crtexport.reports.memories import memories
+from crtexport.reports.network import steps_of, tensors_of
+from crtexport.reports.peers import figures_like, provenance
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.errors import CrtExportError
 from crtexport.version import __version__
@@ -52,7 +52,7 @@ class ReportParts(Struct, frozen=True):
 
 
 def report(setting: Setting, command: str = "", *, measured: bool = False) -> figures.Report:
-    """Returns the report of a model on a board; as :func:`crtexport.report.measure.measure` if it
+    """Returns the report of a model on a board; as :func:`crtexport.reports.measure.measure` if it
     is to be ``measured``, else with estimated instructions. ``command`` makes it again.
 
     A model that doesn't fit the board is reported as well, as it would be with more memory. Raises

@@ -10,7 +10,7 @@ from crtexport.plan.liveness import lifetimes
 from crtexport.plan.model import Placement, Plan, Space
 from crtexport.plan.model import Step as Planned
 from crtexport.plan.order import whole_order
-from crtexport.report.figures import Quantized, ReportedTensor, Scratch, Step
+from crtexport.reports.figures import Quantized, ReportedTensor, Scratch, Step
 
 
 def steps_of(lowered: LoweredGraph, plan: Plan) -> tuple[Step, ...]:

@@ -17,7 +17,7 @@ from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.layouts import LaidOut, Surroundings, as_a_whole, ways_of
 from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
 from crtexport.pipeline.result import Prepared, usage_of
-from crtexport.report.layers import layers_of, together
+from crtexport.reports.layers import layers_of, together
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.errors import CrtExportError
 

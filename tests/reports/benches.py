@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from crtexport.report.bench import Bench, LayerCost
-from crtexport.report.peers import PeerFigure
+from crtexport.reports.bench import Bench, LayerCost
+from crtexport.reports.peers import PeerFigure
 
 
 def layer(name: str, instructions: int | None) -> LayerCost:

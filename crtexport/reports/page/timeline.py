@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from crtexport.report.figures import Report, ReportedTensor
-from crtexport.report.page.words import fitting, grouped, shape
+from crtexport.reports.figures import Report, ReportedTensor
+from crtexport.reports.page.words import fitting, grouped, shape
 
 WIDTH = 960
 HEIGHT = 340

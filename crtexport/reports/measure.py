@@ -23,7 +23,7 @@ from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Exported
 from crtexport.pipeline.options import DEFAULTS, ExportOptions
-from crtexport.report.trace import CallSite, Executed, executed, joined, places, static_runs
+from crtexport.reports.trace import CallSite, Executed, executed, joined, places, static_runs
 from crtexport.schedules.select.choose import Choose
 
 

@@ -14,9 +14,9 @@ from crtexport.cli.main import main
 from crtexport.ir.ops import FullyConnected
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
-from crtexport.report import measure as measure_module
-from crtexport.report.measure import MeasuredExport, Setting
-from crtexport.report.tune import tune
+from crtexport.reports import measure as measure_module
+from crtexport.reports.measure import MeasuredExport, Setting
+from crtexport.reports.tune import tune
 from crtexport.schedules.select import tuning_records
 from crtexport.support.errors import CrtExportError, RunFailedError
 from tests.control.networks import layers

@@ -17,22 +17,22 @@ from msgspec.structs import replace
 from crtexport.ir.ops import Abs, Add, Conv2D, Pad, Relu, Reshape
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
-from crtexport.report import figures, packages
-from crtexport.report.collect import report
-from crtexport.report.figures import Report
-from crtexport.report.measure import Setting
-from crtexport.report.page.file import write
-from crtexport.report.page.html import render
-from crtexport.report.page.rail import ROW, rail
-from crtexport.report.page.timeline import HEIGHT, TOP, WIDTH, _round_step, timeline
-from crtexport.report.page.treemap import TreemapBox, treemap
+from crtexport.reports import figures, packages
+from crtexport.reports.collect import report
+from crtexport.reports.figures import Report
+from crtexport.reports.measure import Setting
+from crtexport.reports.page.file import write
+from crtexport.reports.page.html import render
+from crtexport.reports.page.rail import ROW, rail
+from crtexport.reports.page.timeline import HEIGHT, TOP, WIDTH, _round_step, timeline
+from crtexport.reports.page.treemap import TreemapBox, treemap
 from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
 from tests.control.networks import NETWORKS
 from tests.helpers import shared_model
 from tests.pipeline.test_fuse_policy import chain, means, pyramid
 from tests.plan.graphs import GraphBuilder
-from tests.report.browser import look, screenshot
+from tests.reports.browser import look, screenshot
 
 BOARD = "nrf52840dk"
 EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u202e\x1b[31m'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.budget import Usage
-from crtexport.report.figures import Content, MemoryUse
+from crtexport.reports.figures import Content, MemoryUse
 
 
 def memories(board: Board, usage: Usage) -> tuple[MemoryUse, ...]:

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crtexport.report.bench import Bench
-from crtexport.report.host import OURS, HostBench
-from crtexport.report.plans import Plans, percent_of
+from crtexport.reports.bench import Bench
+from crtexport.reports.host import OURS, HostBench
+from crtexport.reports.plans import Plans, percent_of
 from crtexport.support.errors import CrtExportError, ToolMissingError, printable
 from crtexport.support.outputs.single import replacing
 

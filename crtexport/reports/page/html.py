@@ -15,12 +15,12 @@ import jinja2
 import markupsafe
 from msgspec import Struct
 
-from crtexport.report.figures import Finding, Layer, Report, costliest, to_data
-from crtexport.report.page import words
-from crtexport.report.page.rail import ROW, RailLine, rail
-from crtexport.report.page.ranges import ranges
-from crtexport.report.page.timeline import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, timeline
-from crtexport.report.page.treemap import TreemapBox, treemap
+from crtexport.reports.figures import Finding, Layer, Report, costliest, to_data
+from crtexport.reports.page import words
+from crtexport.reports.page.rail import ROW, RailLine, rail
+from crtexport.reports.page.ranges import ranges
+from crtexport.reports.page.timeline import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, timeline
+from crtexport.reports.page.treemap import TreemapBox, treemap
 from crtexport.support.errors import printable
 from crtexport.support.resources import templates_dir
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crtexport.firmware.board import list_boards
-from crtexport.report.installed import Installed, installed
+from crtexport.reports.installed import Installed, installed
 
 VARIABLES = ("CRTEXPORT_TFLITE_PYTHON", "CRTEXPORT_LITERT_PYTHON", "CRTEXPORT_TFLM_PYTHON",
              "CRTEXPORT_ONNX_PYTHON", "ZEPHYR_BASE")

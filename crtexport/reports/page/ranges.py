@@ -6,8 +6,8 @@ import math
 
 from msgspec import Struct
 
-from crtexport.report.figures import Report
-from crtexport.report.page.words import real, shape
+from crtexport.reports.figures import Report
+from crtexport.reports.page.words import real, shape
 
 
 class RowRange(Struct, frozen=True):

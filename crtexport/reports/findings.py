@@ -8,7 +8,7 @@ from typing import Protocol
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, Dequantize, Quantize
 from crtexport.pipeline.driver import Exported
-from crtexport.report.figures import Finding, Layer, MemoryUse, Totals
+from crtexport.reports.figures import Finding, Layer, MemoryUse, Totals
 
 _FULL = 90
 """Percent of a memory from which on it is worth a word."""

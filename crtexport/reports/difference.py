@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from crtexport.firmware.sizes import parse_size
-from crtexport.report.figures import Layer, Report
+from crtexport.reports.figures import Layer, Report
 from crtexport.support.errors import CrtExportError
 
 FIGURES = ("flash", "ram", "stack", "instructions", "macs", "code", "weights", "workspace")

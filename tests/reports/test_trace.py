@@ -21,7 +21,7 @@ from crtexport.firmware.board import load_board
 from crtexport.firmware.run import WatchedCall
 from crtexport.firmware.spent import Spent
 from crtexport.pipeline import driver
-from crtexport.report.trace import Executed, executed, places
+from crtexport.reports.trace import Executed, executed, places
 from crtexport.support.errors import CrtExportError
 from tests.control.networks import NETWORKS
 

@@ -9,8 +9,8 @@ from typing import NoReturn
 import pytest
 
 from crtexport.cli.main import main
-from crtexport.report import host
-from crtexport.report.host import bench_host
+from crtexport.reports import host
+from crtexport.reports.host import bench_host
 from crtexport.simulation.runtimes import find_runtime
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.cli.support import DIGITS

@@ -13,12 +13,12 @@ from crtexport.firmware.board import Board, Usage
 from crtexport.firmware.package import board_from_package
 from crtexport.mlf.metadata import CrtexportSection, ModuleSection
 from crtexport.mlf.reader import Package, PackageTensor, open_package
-from crtexport.report import figures
-from crtexport.report.findings import pruned, warnings
-from crtexport.report.function_sizes import function_sizes
-from crtexport.report.memories import memories
-from crtexport.report.network import quantized_range
-from crtexport.report.peers import figures_for, provenance
+from crtexport.reports import figures
+from crtexport.reports.findings import pruned, warnings
+from crtexport.reports.function_sizes import function_sizes
+from crtexport.reports.memories import memories
+from crtexport.reports.network import quantized_range
+from crtexport.reports.peers import figures_for, provenance
 from crtexport.support.errors import CrtExportError
 
 

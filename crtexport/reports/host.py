@@ -1,7 +1,7 @@
 """The speed of an exported model on this computer, beside LiteRT and ONNX Runtime.
 
 CPU time of one thread, batches of all runtimes interleaved in one process
-(:mod:`crtexport.report.host_worker`): other load of the computer then disturbs all alike, and the
+(:mod:`crtexport.reports.host_worker`): other load of the computer then disturbs all alike, and the
 ratios hold where the times don't.
 """
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from crtexport.report.figures import Report, to_data
-from crtexport.report.page.html import render
+from crtexport.reports.figures import Report, to_data
+from crtexport.reports.page.html import render
 from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs.single import replacing
 

@@ -12,7 +12,7 @@ import crtexport
 from crtexport.firmware.board import Board, load_board
 from crtexport.ir.graph import Graph
 from crtexport.pipeline.driver import export, prepare
-from crtexport.report.plans import PlanPoint, Plans, _marked, percent_of, plans_of
+from crtexport.reports.plans import PlanPoint, Plans, _marked, percent_of, plans_of
 from crtexport.support.errors import CrtExportError
 from tests.lowering.rows.research import Layers
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crtexport.report import bench as bench_module
-from crtexport.report import chart
-from crtexport.report.bench import bench
-from crtexport.report.measure import Setting
-from crtexport.report.peers import PeerFigure, figures_for, provenance
+from crtexport.reports import bench as bench_module
+from crtexport.reports import chart
+from crtexport.reports.bench import bench
+from crtexport.reports.measure import Setting
+from crtexport.reports.peers import PeerFigure, figures_for, provenance
 from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
 from tests.control.networks import collatz
 from tests.helpers import INT8_NETWORKS, require, require_module, shared_model
-from tests.report.benches import layer, result
+from tests.reports.benches import layer, result
 
 BOARDS = [
     ("mps2_an386", ("arm-none-eabi-gcc", "qemu-system-arm")),

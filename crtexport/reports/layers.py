@@ -12,8 +12,8 @@ from crtexport.ir.ops import Foreign
 from crtexport.kir.language import Kernel
 from crtexport.pipeline.result import Exported, Prepared
 from crtexport.plan.order import whole_order
-from crtexport.report.figures import Layer
-from crtexport.report.trace import CallSite, Executed, executed, joined, places, static_runs
+from crtexport.reports.figures import Layer
+from crtexport.reports.trace import CallSite, Executed, executed, joined, places, static_runs
 from crtexport.schedules.common.target_features import has_fpu, has_mve_floats, is_x86_64
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.target import Target
