@@ -17,6 +17,7 @@ from crtexport.ir.types import DType
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.passes.float_layers import float_layers
 from crtexport.pipeline import driver
+from crtexport.verification import verify_layers
 from tests.helpers import require, require_environment
 
 INPUTS = 20
@@ -112,3 +113,14 @@ def test_what_is_computed_in_floats_is_listed(
 ) -> None:
     found = {node.origin for node in float_layers(load(folder / f"{name}.onnx"))}
     assert {origin.rpartition("(")[2].strip(")") for origin in found} == layers
+
+
+def test_layers_that_the_reference_never_shows_are_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three nodes quantize the result of the Conv, and none of these alone shows it."""
+    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", require_environment("onnx", "onnxruntime"))
+    result = verify_layers(folder / "twice.onnx", samples=2)
+    assert result.agrees
+    assert result.unseen == ("node 3 'n3' (Conv)",)
+    assert not verify_layers(folder / "few_bits.onnx", samples=2).unseen
