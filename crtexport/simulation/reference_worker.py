@@ -25,7 +25,7 @@ kind  request                                 answer
 Any request may be answered by ``E`` and a message in UTF-8. A closed stdin ends the process.
 """
 
-# ruff: noqa: E402, PTH100, PTH120, UP045  (imports follow the path; Python 3.9)
+# ruff: noqa: E402, PTH100, PTH118, PTH120, UP045  (imports follow the path; Python 3.9)
 
 from __future__ import annotations
 

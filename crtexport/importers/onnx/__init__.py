@@ -35,7 +35,7 @@ from crtexport.support.errors import CrtExportError
 __all__ = ["LayerResults", "read", "read_layers", "result_names"]
 
 Choice = Callable[[str, DType], bool]
-"""Whether to compare a result, by its name and element type."""
+"""Decides by a result's name and element type if it is compared."""
 
 _log = logging.getLogger(__name__)
 _OLDEST_IR = 3

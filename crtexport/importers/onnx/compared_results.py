@@ -1,5 +1,5 @@
-"""Which results inside of a file can be compared with those of a runtime that computes several
-nodes as one."""
+"""Results inside of a file that can be compared with those of a runtime that computes several nodes
+as one."""
 
 from __future__ import annotations
 
