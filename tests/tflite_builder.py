@@ -77,7 +77,6 @@ OPTION_KINDS = {
     "ARG_MAX": "ArgMaxOptions",
     "ARG_MIN": "ArgMinOptions",
     "CUMSUM": "CumsumOptions",
-    "TOPK_V2": "TopKV2Options",
     "CONCATENATION": "ConcatenationOptions",
     "SOFTMAX": "SoftmaxOptions",
     "QUANTIZE": "QuantizeOptions",

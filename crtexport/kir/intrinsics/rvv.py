@@ -255,22 +255,7 @@ def _elements(width: int) -> tuple[Intrinsic, ...]:
             f"%m = fadd {real} %p, splat (float 12582912.0) %w = bitcast {real} %m to {vector} "
             f"%r = sub {vector} %w, splat (i32 {0x4B400000})",
         ),
-        intrinsic(
-            f"rvv_nearest_{width}", "The nearest integers within 2**22, halves to even.",
-            (floats,), ints, lambda a: tuple(round(x) for x in a),
-            f"    const {c_type(floats)} moved = a + {everywhere(floats, '12582912.0f')};\n"
-            + gives(f"({words})moved - {everywhere(ints, '0x4B400000')}"),
-            f"%m = fadd {real} %a, splat (float 12582912.0) %w = bitcast {real} %m to {vector} "
-            f"%r = sub {vector} %w, splat (i32 {0x4B400000})",
-        ),
-        intrinsic(
-            f"rvv_real_{width}", "The lanes as floats.", (ints,), floats,
-            lambda a: tuple(f32(x) for x in a),
-            gives(f"__builtin_convertvector(a, {c_type(floats)})"),
-            f"%r = sitofp {vector} %a to {real}",
-        ),
         of_reals("fadd", "sums", "+", lambda x, y: f32(x + y)),
-        of_reals("fmul", "products", "*", lambda x, y: f32(x * y)),
         of_reals("fdiv", "quotients", "/", lambda x, y: f32(x / y)),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crtexport.kir.assembly.mve.addresses import Place
+from crtexport.kir.assembly.mve.attempt import VECTORS, Slot
 from crtexport.kir.assembly.mve.instructions import (
     ADVANCE,
     ADVANCE_SCALED,
@@ -26,9 +27,10 @@ from crtexport.kir.assembly.mve.lines import (
     Setting,
 )
 from crtexport.kir.assembly.mve.lives import roots_of
+from crtexport.kir.assembly.mve.outline import is_partial
 from crtexport.kir.assembly.mve.pointers import Address, Visit, follow, walks
 from crtexport.kir.assembly.mve.registers import Arc, assign
-from crtexport.kir.assembly.mve.schedule import VECTORS, Schedule, Slot, is_partial
+from crtexport.kir.assembly.mve.schedule import Schedule
 from crtexport.kir.assembly.mve.selection import NONE, Body, Op
 
 EVENS = 7
@@ -38,6 +40,10 @@ GENERAL = 13
 
 class TooManyError(Exception):
     """More general registers are wanted than there are."""
+
+
+class TooFarError(Exception):
+    """Places are too far from each other for the pointers that there are."""
 
 
 class Assembly:
@@ -61,9 +67,11 @@ class Assembly:
 
     def code(self) -> Code | None:
         """Returns the code; None if vectors' registers or offsets don't suffice. Raises
-        TooManyError."""
-        if not (self._name_vectors() and self._name_sums() and self._address()):
+        TooManyError and TooFarError."""
+        if not (self._name_vectors() and self._name_sums()):
             return None
+        if not self._address():
+            raise TooFarError
         numbers, constants = self._name_scalars()
         if self.body.some is not None and not (self.sums or constants):
             return None

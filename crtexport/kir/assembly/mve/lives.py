@@ -24,6 +24,7 @@ class Crowd:
 
     def __init__(self, interval: int, most: int) -> None:
         self.interval, self.levels = interval, [0] * most
+        self._everything = (1 << interval) - 1
 
     def add(self, begin: int, end: int) -> bool:
         """Adds a value that lives from ``begin`` to ``end``, or so much to its life; returns
@@ -34,7 +35,7 @@ class Crowd:
         if length > self.interval:
             return False
         mask = ((1 << length) - 1) << begin % self.interval
-        carry = mask & ((1 << self.interval) - 1) | mask >> self.interval
+        carry = mask & self._everything | mask >> self.interval
         for n, level in enumerate(self.levels):
             self.levels[n] |= carry
             carry &= level

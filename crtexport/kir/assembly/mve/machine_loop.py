@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from crtexport.kir import language as kir
-from crtexport.kir.assembly.mve.assembly import GENERAL, Assembly, TooManyError
+from crtexport.kir.assembly.mve.assembly import (
+    GENERAL,
+    Assembly,
+    TooFarError,
+    TooManyError,
+)
+from crtexport.kir.assembly.mve.attempt import MANNERS
 from crtexport.kir.assembly.mve.lags import lags_of
 from crtexport.kir.assembly.mve.lines import Code, MachineLoop
-from crtexport.kir.assembly.mve.schedule import MANNERS, Scheduler, tail_of
+from crtexport.kir.assembly.mve.schedule import Scheduler, tail_of
 from crtexport.kir.assembly.mve.selection import Body, UnsupportedError, select, sums_of
 from crtexport.kir.language import Expr, Scalar
 from crtexport.kir.walk import walk
@@ -28,6 +36,8 @@ class Tail(enum.Enum):
 
 PATIENCE = 8
 """Schedules with too many general registers after which none is expected to have fewer."""
+DISTANT = 12
+"""Schedules with places too far from each other after which none is expected to do better."""
 EFFORT = 40_000
 """Instructions, counted in each schedule that is tried, after which no better one is
 looked for."""
@@ -39,6 +49,9 @@ MOST_REPEATED_ONCE = 2
 """Fewer passes aren't worth a loop in a loop."""
 ARGUMENTS = 8
 """Addresses and numbers that a loop may be given."""
+_REMEMBERED = 256
+"""Loops whose codes are remembered: choosing a kernel asks whether there is one, and printing it
+wants the best."""
 
 
 def machine_loop(
@@ -50,6 +63,18 @@ def machine_loop(
     ``definitions``: the values of Lets around it, by name; ``overlapping``: buffers that may have
     bytes in common with others.
     """
+    found = _wanted(loop, definitions, overlapping)
+    code = found.codes.best() if found is not None else None
+    if found is None or code is None:
+        return None
+    bases = tuple(found.body.bases[pointer.base] for pointer in code.pointers)
+    return MachineLoop(code, bases, tuple(found.body.numbers), loop.extent)
+
+
+def _wanted(
+    loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str]
+) -> _Wanted | None:
+    """Returns all of a loop that decides its code; None where it can't become machine code."""
     if loop.extent == kir.Const(0, Scalar.INDEX):
         return None
     inner = _inner(loop)
@@ -58,14 +83,11 @@ def machine_loop(
         return None
     try:
         body = select(inner or loop, definitions, loop if inner else None)
-        code = _code(body, _tail(inner or loop, body, set(overlapping)), passes)
     except UnsupportedError:
         return None
-    if code is None:
-        return None
-    bases = tuple(body.bases[pointer.base] for pointer in code.pointers)
-    found = MachineLoop(code, bases, tuple(body.numbers), loop.extent)
-    return found if found.arguments <= ARGUMENTS else None
+    unknown = not isinstance(loop.extent, kir.Const)
+    room = ARGUMENTS - len(body.numbers) - unknown
+    return _Wanted(body, _tail(inner or loop, body, set(overlapping)), passes, room)
 
 
 def _inner(loop: kir.For) -> kir.For | None:
@@ -89,7 +111,7 @@ def becomes_machine_code(kernel: kir.Kernel) -> bool:
     loops = [stmt for stmt in walk(kernel.body) if isinstance(stmt, kir.For) and stmt.assembled]
     everything = [buffer.name for buffer in kernel.buffers]
     return all(
-        machine_loop(loop, definitions, overlapping) is not None
+        (found := _wanted(loop, definitions, overlapping)) is not None and found.codes.exist()
         for loop in loops if loop.extent != kir.Const(0, Scalar.INDEX) and _inner(loop) is None
         for overlapping in ((), everything)
     )
@@ -110,35 +132,80 @@ def _tail(loop: kir.For, body: Body, overlapping: set[str]) -> Tail:
     return Tail.LATE if moving or not isinstance(loop.extent, kir.Const) else Tail.EARLY
 
 
-_KNOWN: dict[tuple[object, ...], Code | None] = {}
-"""Codes that were found: choosing a kernel looks at them, and printing it wants them again."""
+class _Wanted:
+    """``body`` of an iteration and its ``tail``; ``passes``: as many of a loop in another one, or
+    0; ``room``: pointers that it may be given. Equal where the code is the same."""
+
+    def __init__(self, body: Body, tail: Tail, passes: int, room: int) -> None:
+        self.body, self.tail, self.passes, self.room = body, tail, passes, room
+        self._key = *body.key, tail, passes, room
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Wanted) and self._key == other._key
+
+    @property
+    def codes(self) -> _Codes:
+        """Returns the codes of an iteration."""
+        return _codes(self)
 
 
-def _code(body: Body, tail: Tail, passes: int = 0) -> Code | None:
-    """The code of an iteration; ``passes``: as many of a loop in another one, or 0."""
-    key = *body.key, tail, passes
-    if key not in _KNOWN:
-        search = _Search(body, tail, passes, follow=True)
-        found = search.best()
-        if found is None and search.crowded and not passes:
-            found = _Search(body, tail, passes, follow=False).best()
-        _KNOWN[key] = found
-    return _KNOWN[key]
+class _Codes:
+    """Codes of an iteration, looked for no longer than is asked."""
+
+    def __init__(self, wanted: _Wanted) -> None:
+        self._found = self._all(wanted)
+        self._best: Code | None = None
+
+    def exist(self) -> bool:
+        """Returns whether there is one: the first is enough."""
+        if self._best is None:
+            self._best = next(self._found, None)
+        return self._best is not None
+
+    def best(self) -> Code | None:
+        """Returns the one with the shortest interval that is found; None if there is none."""
+        for code in self._found:
+            self._best = code
+        return self._best
+
+    def _all(self, wanted: _Wanted) -> Iterator[Code]:
+        """Each is better than those before."""
+        none = True
+        try:
+            search = _Search(wanted, follow=True)
+            for code in search.codes():
+                none = False
+                yield code
+            if none and search.crowded and not wanted.passes:
+                yield from _Search(wanted, follow=False).codes()
+        except UnsupportedError:
+            return
+
+
+@functools.lru_cache(_REMEMBERED)
+def _codes(wanted: _Wanted) -> _Codes:
+    return _Codes(wanted)
 
 
 class _Search:
     """Tries how many values are kept, and intervals, the shortest first."""
 
-    def __init__(self, body: Body, kind: Tail, passes: int, *, follow: bool) -> None:
-        self.body, self.kind, self.passes = body, kind, passes
+    def __init__(self, wanted: _Wanted, *, follow: bool) -> None:
+        self.body, self.kind, self.passes = wanted.body, wanted.tail, wanted.passes
+        self.room = wanted.room
+        body = self.body
         moving = {value: load.place.moves for value, load in body.loads.items()}
-        self.first = len(body.ops) if kind is Tail.NONE else tail_of(body, moving)
+        self.first = len(body.ops) if self.kind is Tail.NONE else tail_of(body, moving)
         tail = body.ops[self.first :]
         used = dict.fromkeys(arg for op in tail for arg in op.args)
-        wanted = {arg: body.loads[arg] for arg in used if arg in body.loads}
-        loads = [(load.place, load.access) for load in wanted.values()]
-        self.lags = lags_of(tail, loads, follow=follow)
+        loads = [body.loads[arg] for arg in used if arg in body.loads]
+        self.lags = lags_of(tail, [(load.place, load.access) for load in loads], follow=follow)
+        self._found: Code | None = None
         self._refused = 0
+        self._distant = 0
         self._spent = 0
 
     @property
@@ -146,34 +213,37 @@ class _Search:
         """Returns whether there were too few general registers."""
         return self._refused > 0 or self._general() > GENERAL
 
-    def best(self) -> Code | None:
+    def codes(self) -> Iterator[Code]:
+        """Returns codes, each with a shorter interval than those before."""
         if self._general() > GENERAL:
-            return None
-        found: Code | None = None
+            return
         fixed = self._fixed()
         for count in range(min(MOST_KEPT, len(fixed)) + 1):
             scheduler = Scheduler(
                 self.body, self.first, fixed[:count], self.lags, late=self.kind is Tail.LATE
             )
-            least = scheduler.bound
+            least, found = scheduler.bound, self._found
             most = round(least * SLACK) + 8 if found is None else found.interval
-            found = self._shortest(scheduler, range(least, most), fixed[:count]) or found
-        return found
+            for code in self._shorter(scheduler, range(least, most), fixed[:count]):
+                self._found = code
+                yield code
 
-    def _shortest(
+    def _shorter(
         self, scheduler: Scheduler, intervals: range, kept: Sequence[int]
-    ) -> Code | None:
-        """The code with the shortest of some intervals, which are left out where instructions that
-        find no place show that there is far too little."""
+    ) -> Iterator[Code]:
+        """The code with the first of some intervals for which there is one, then with the shortest:
+        some are left out where instructions that find no place show that there is far too little.
+        """
         interval = untried = intervals.start
         while interval < intervals.stop:
             found, part = self._with(scheduler, interval, kept)
             if found is not None:
+                yield found
                 shorter = (self._with(scheduler, i, kept)[0] for i in range(untried, interval))
-                return next(filter(None, shorter), found)
+                yield from itertools.islice(filter(None, shorter), 1)
+                return
             untried = interval + 1
             interval += max(1, int((1 - part) * interval / 2))
-        return None
 
     def _general(self) -> int:
         """General registers that are surely needed."""
@@ -207,7 +277,7 @@ class _Search:
         time."""
         most = 0.0
         for manner in MANNERS:
-            if self._refused > PATIENCE or self._spent > EFFORT:
+            if self._hopeless:
                 break
             if manner.lattice and interval % 2:
                 continue
@@ -224,6 +294,17 @@ class _Search:
             except TooManyError:
                 self._refused += 1
                 continue
-            if code is not None:
+            except TooFarError:
+                self._distant += 1
+                continue
+            if code is not None and len(code.given) > self.room:
+                self._refused += 1
+            elif code is not None:
                 return code, 1.0
         return None, most
+
+    @property
+    def _hopeless(self) -> bool:
+        """Returns whether no code, or no better one, is expected any more."""
+        distant = self._found is None and self._distant > DISTANT
+        return distant or self._refused > PATIENCE or self._spent > EFFORT
