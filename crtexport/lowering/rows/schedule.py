@@ -186,9 +186,11 @@ class _Geometry(Struct, frozen=True):
         """Rows of inputs and outputs of the cascade are read where they lie, but with padding; and
         those that come one after the other."""
         first, size = window.first(row), window.covered(rows)
-        there = first >= 0 and first + size <= self.rows(tensor)
-        whole = tensor in (*(() if self.fed else self.node.inputs), *self.whole_outputs)
-        return _Read(tensor, first, size, there and whole)
+        whole = (
+            first >= 0 and first + size <= self.rows(tensor)
+            and (tensor in self.whole_outputs or (not self.fed and tensor in self.node.inputs))
+        )
+        return _Read(tensor, first, size, whole)
 
     @property
     def fed(self) -> bool:
@@ -264,7 +266,7 @@ class _Demand:
         self._geometry = geometry
         self.events: list[_Event] = []
         self._following = _beginnings(geometry)
-        self._asked: dict[tuple[int, int], int] = {}
+        self._waiting: dict[tuple[int, int], _Event] = {}
 
     def run(self, most: int | None) -> None:
         """Makes the rows of all results; of each as many as ``most``, if that isn't None."""
@@ -331,27 +333,26 @@ class _Demand:
             if at >= wish.end:
                 stack.pop()
                 continue
-            asked = self._asked.setdefault((wish.tensor, at), len(self.events))
-            event, missing = self._event(wish.tensor, at, asked)
+            event = self._waiting.pop((wish.tensor, at), None) or self._event(wish.tensor, at)
+            missing = self._missing(event.reads)
             if missing is not None:
+                self._waiting[wish.tensor, at] = event
                 stack.append(missing)
                 continue
             self.events.append(event)
             self._following[wish.tensor] = at + event.rows
 
-    def _event(self, tensor: int, row: int, asked: int) -> tuple[_Event, _Read | None]:
-        """Returns what makes a row, and further ones with it, and the first thing that is missing
-        for it."""
-        geometry = self._geometry
+    def _event(self, tensor: int, row: int) -> _Event:
+        """Returns what makes a row, and further ones with it; it is asked for now."""
+        geometry, asked = self._geometry, len(self.events)
         maker = geometry.made_by.get(tensor)
         if not 0 <= row < geometry.rows(tensor):
-            return _Event(Fill(tensor, geometry.fills[tensor]), tensor, row, asked), None
+            return _Event(Fill(tensor, geometry.fills[tensor]), tensor, row, asked)
         if maker is None:
-            return _Event(Fetch(tensor), tensor, row, asked), None
+            return _Event(Fetch(tensor), tensor, row, asked)
         height = geometry.height(maker, row)
         reads = geometry.reads(maker, row, height)
-        event = _Event(Compute(maker, height), tensor, row, asked, height, reads)
-        return event, self._missing(reads)
+        return _Event(Compute(maker, height), tensor, row, asked, height, reads)
 
     def _missing(self, reads: Sequence[_Read | None]) -> _Read | None:
         """Returns the first of what is read that isn't there yet."""
