@@ -50,6 +50,12 @@ _NEAR = 20
 """Factors are tried that differ by one part in 2**_NEAR."""
 _PAIRS = 128
 """Pairs of factors that are compared at a time."""
+_AROUND = 3
+"""Sums that results usually step within, below and above those of an exact quotient."""
+_TIGHTEST = 16
+"""Requirements of each kind that are compared before all others are: few factors meet these."""
+_SAMPLES = 4
+"""Pairs of factors that say which requirements those are."""
 _ROUNDS = 48
 """The times that so many are."""
 
@@ -84,15 +90,20 @@ class ResultSteps:
         return clamped
 
     def _least(self, results: Ints) -> Ints:
-        """Returns the least sum that has each of some results, all above that of -``reach``. Found
-        by bisection around the sums at which an exact quotient would step."""
+        """Returns the least sum that has each of some results, all above that of -``reach``. They
+        are near the sums at which an exact quotient would step, or are found by bisection."""
         reach = self.reach
         if not len(results):
             return results
         guess = ((results - self.zero - 0.5) / self.real).astype(np.int64) - self.bias
-        low, high = np.clip(guess - 3, -reach, reach), np.clip(guess + 3, -reach, reach)
-        low[self.results(low) >= results] = -reach
-        high[self.results(high) < results] = reach
+        near = np.clip(guess + np.arange(-_AROUND, _AROUND + 1)[:, None], -reach, reach)
+        reached = self.results(near) >= results
+        low: Ints = near[0]
+        high: Ints = near[-1]
+        if reached[-1].all() and not reached[0].any():
+            found: Ints = near[reached.argmax(axis=0), np.arange(len(results))]
+            return found
+        low[reached[0]], high[~reached[-1]] = -reach, reach
         while (high - low > 1).any():
             middle = (low + high) >> 1
             below = self.results(middle) < results
@@ -141,7 +152,10 @@ class _Edges:
     def __init__(self, channel: ResultSteps, places: int) -> None:
         due, at, later, before = channel.edges()
         # ``due`` lacks none of all results but the last, ``later`` none but the first.
-        self._results = np.union1d(due, later)
+        begin = min((*due[:1], *later[:1]), default=0)
+        end = max((*due[-1:], *later[-1:]), default=-1)
+        self._results = np.arange(begin, end + 1, dtype=np.int64)
+        self._tight: tuple[Ints, Ints] | None = None
         self._due = slice(len(due))
         self._later = slice(len(self._results) - len(later), None)
         self._at, self._before = at << places, before << places
@@ -152,36 +166,51 @@ class _Edges:
     def addends(self, firsts: Ints, seconds: Ints, half: int) -> tuple[Ints, Ints]:
         """Returns the least and the greatest addend for each pair of factors, where ``half`` is
         added to the second products. If the latter is less than the former, no addend fits."""
-        # The least sums, with addends, that give each result: pairs x results.
-        high = -(-((self._results << _WORD) - half) // seconds[:, None])
-        sums = -(-(high << _WORD) // firsts[:, None])
+        sums = _least_sums(self._results, firsts, seconds, half)
         least = (sums[:, self._due] - self._at).max(axis=1, initial=-self._most)
         most = (sums[:, self._later] - self._before).min(axis=1, initial=self._most + 1) - 1
         return least, most
+
+    def _promising(self, firsts: Ints, seconds: Ints, half: int) -> npt.NDArray[np.bool_]:
+        """Returns which pairs of factors meet the requirements that were the tightest for some of
+        the first ones: no others have an addend."""
+        results_due, results_later = self._results[self._due], self._results[self._later]
+        if self._tight is None:
+            some = firsts[:_SAMPLES], seconds[:_SAMPLES], half
+            late = (_least_sums(results_due, *some) - self._at).max(axis=0)
+            early = (_least_sums(results_later, *some) - self._before).min(axis=0)
+            self._tight = np.argsort(-late)[:_TIGHTEST], np.argsort(early)[:_TIGHTEST]
+        due, later = self._tight
+        together = np.concatenate((results_due[due], results_later[later]))
+        sums = _least_sums(together, firsts, seconds, half)
+        least = (sums[:, : len(due)] - self._at[due]).max(axis=1, initial=-self._most)
+        most = (sums[:, len(due) :] - self._before[later]).min(axis=1, initial=self._most + 1)
+        promising: npt.NDArray[np.bool_] = least < most
+        return promising
 
     def fitting(
         self, firsts: Ints, seconds: Ints, half: int
     ) -> tuple[tuple[int, int, int] | None, int]:
         """Returns the constants of the pair of factors that has the widest range of addends, and
-        the number of that pair."""
+        the number of that pair. All may have one second factor."""
         least, most = self.addends(firsts, seconds, half)
         best = int((most - least).argmax())
         if most[best] < least[best]:
             return None, best
         addend = int(least[best] + most[best]) // 2
-        return (addend, int(firsts[best]), int(seconds[best])), best
+        return (addend, int(firsts[best]), int(seconds[best % len(seconds)])), best
 
     def line(self, shift: int) -> tuple[tuple[int, int, int] | None, int]:
         """Returns constants whose second factor is a shift; None if there are none. Of the first
         factors that fit, the one nearest to the exact factor is taken."""
         nominal = round(math.ldexp(self._real, _WORD + shift - self._places)) or 1 << 30
-        second = 1 << _WORD - shift
-        row, _ = self.fitting(np.array([nominal]), np.array([second]), 0)
+        second = np.array([1 << _WORD - shift])
+        row, _ = self.fitting(np.array([nominal]), second, 0)
         near, width = nominal, float(nominal >> _NEAR)
         while row is None and width >= 1:
             firsts = near + np.rint(np.linspace(-width, width, _TRIED)).astype(np.int64)
             firsts = firsts[(firsts > 0) & (firsts <= _LARGEST)]
-            row, best = self.fitting(firsts, np.full(len(firsts), second), 0)
+            row, best = self.fitting(firsts, second, 0)
             near, width = int(firsts[best]), width / (_TRIED // 4)
         return row, near
 
@@ -199,10 +228,18 @@ class _Edges:
             firsts += (number * 0x85EBCA6B >> 7) % (2 * width + 1) - width
             if least < 1 << 10 or least > 1 << 30 or firsts.min() < 1:
                 return None
-            row, _ = self.fitting(firsts, seconds, half)
+            some = self._promising(firsts, seconds, half)
+            row, _ = self.fitting(firsts[some], seconds[some], half) if some.any() else (None, 0)
             if row is not None:
                 return row
         return None
+
+
+def _least_sums(results: Ints, firsts: Ints, seconds: Ints, half: int) -> Ints:
+    """Returns the least sums, with addends, that give each result: pairs x results."""
+    high = -(-((results << _WORD) - half) // seconds[:, None])
+    sums: Ints = -(-(high << _WORD) // firsts[:, None])
+    return sums
 
 
 class TwoProducts(Struct, frozen=True, eq=False):
@@ -242,7 +279,11 @@ class TwoProducts(Struct, frozen=True, eq=False):
         usual = min(most, _USUAL_SHIFT)
         edges = [_Edges(channel, places) for channel in channels]
         for shift in sorted({usual, most}):
-            lines = [edge.line(shift) for edge in edges]
+            lines = []
+            for edge in edges:
+                lines.append(edge.line(shift))
+                if lines[-1][0] is None and shift < most:
+                    break
             rows = [row for row, _ in lines]
             if None not in rows:
                 return TwoProducts(np.array(rows).astype(np.int32), places, shift)

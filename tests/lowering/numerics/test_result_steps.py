@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
-from crtexport.lowering.numerics.result_steps import ProductSteps, TwoProducts
-from crtexport.support.fixedpoint import Rounding, scale_in_float32
+from crtexport.lowering.numerics.result_steps import (
+    ProductSteps,
+    ResultSteps,
+    TwoProducts,
+    _Edges,
+)
+from crtexport.support.fixedpoint import Ints, Rounding, scale_in_float32
 
 EVERY_51 = float.fromhex("0x1.a21b08p-8")
 """Steps repeat themselves nearly: 51 of them are 7993.9998 sums wide."""
@@ -66,6 +72,35 @@ def test_repeating_steps_need_a_rounded_product() -> None:
     assert found.rounded
     assert not (found.constants[:, 2] & 1).any()
     check(found, sums, -128, (-128, 127))
+
+
+def test_no_pair_of_factors_is_left_out_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    layers = [
+        layer([EVERY_51, float(real)], rng.integers(-9000, 9000, 2).tolist(), [311, 900])
+        for real in (2.0 ** rng.uniform(-11, -6, 6)).astype(np.float32)
+    ]
+    found = [TwoProducts.of(sums, -5, (-128, 127)) for sums in layers]
+
+    def all_pairs(edges: _Edges, firsts: Ints, seconds: Ints, half: int) -> npt.NDArray[np.bool_]:
+        return np.ones(len(firsts), bool)
+
+    monkeypatch.setattr(_Edges, "_promising", all_pairs)
+    for sums, one in zip(layers, found, strict=True):
+        other = TwoProducts.of(sums, -5, (-128, 127))
+        assert one is not None
+        assert other is not None
+        assert one.shift is None
+        np.testing.assert_array_equal(one.constants, other.constants)
+
+
+@pytest.mark.parametrize("reach", [1, 40, 70_000])
+def test_results_step_where_computing_them_all_says(reach: int) -> None:
+    for zero, bias in ((0, 0), (-128, 900), (127, -77)):
+        steps = ResultSteps(1 << 30, -6, bias, reach, zero, (-128, 127), floats=True)
+        results = steps.results(np.arange(-reach, reach + 1))
+        firsts = np.flatnonzero(np.diff(results)) + 1 - reach
+        np.testing.assert_array_equal(steps.least, firsts)
 
 
 def test_a_shift_serves_most_channels() -> None:

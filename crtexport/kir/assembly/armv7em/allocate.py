@@ -267,21 +267,24 @@ class Allocation:
         others = [one for one in live.spans if one not in lasting]
         for register in sorted(others, key=lambda one: live.spans[one][0]):
             begin, end = live.spans[register][0][0], live.spans[register][-1][1]
-            fits = [
-                (_gap(busy[number], end), number) for number in NUMBERS
-                if all(end <= first or begin >= last for first, last in busy[number])
-            ]
-            if not fits:
+            gap, number = min((_gap(busy[number], begin, end), number) for number in NUMBERS)
+            if gap == inf:
                 return None
-            number = min(fits)[1]
             busy[number].append((begin, end))
             numbers[register] = number
         return numbers
 
 
-def _gap(busy: Iterable[tuple[int, int]], end: int) -> int:
-    """Returns how long a register has nothing to do behind a value that is in it until ``end``."""
-    return min((first - end for first, _ in busy if first >= end), default=_LONG)
+def _gap(busy: Iterable[tuple[int, int]], begin: int, end: int) -> float:
+    """Returns how long a register has nothing to do behind a value that is in it from ``begin`` to
+    ``end``; infinite where it isn't free then."""
+    gap = _LONG
+    for first, last in busy:
+        if first >= end:
+            gap = min(gap, first - end)
+        elif last > begin:
+            return inf
+    return gap
 
 
 class _Spans:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Sequence
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -56,8 +57,9 @@ def ordered(graph: Graph, room: int, features: Features) -> Ordered | None:
     for free in range(_MOST_FREE + 1):
         better = False
         for eager in (True, False):
-            found = _Run(graph, room, free, features, eager=eager).result()
-            if found is not None and (best is None or found.cycles < best.cycles):
+            run = _Run(graph, room, free, features, eager=eager)
+            found = run.result(best.cycles if best is not None else inf)
+            if found is not None:
                 best, better = found, True
         if best is not None and not better:
             break
@@ -197,12 +199,12 @@ class _Run:
         else:
             insort(self.ready, number)
 
-    def result(self) -> Ordered | None:
-        """None if there aren't enough registers this way."""
+    def result(self, limit: float) -> Ordered | None:
+        """None if there aren't enough registers this way, or it takes ``limit`` cycles or more."""
         constants = self.graph.constants
         while self.loads or self.ready:
             number = self._next()
-            if number is None:
+            if number is None or self.took >= limit:
                 return None
             for value in constants[number]:
                 if value not in self.made and not self._make(value, constants[number]):
@@ -210,7 +212,7 @@ class _Run:
             if not self._spare(self.more[number], constants[number]):
                 return None
             self._emit(number)
-        return Ordered(self.body, self.took)
+        return Ordered(self.body, self.took) if self.took < limit else None
 
     def _next(self) -> int | None:
         """The instruction that comes next."""
