@@ -1,4 +1,5 @@
-"""Random inputs that a network can compute with: numbers of any kind, but valid indices."""
+"""Random inputs that a network can compute with: numbers of any kind, but valid indices, and none
+below 0 of which a root is taken."""
 
 from __future__ import annotations
 
@@ -22,13 +23,47 @@ def random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
 
     Floats are drawn from a normal distribution, integers from their whole range, and indices, or
     values that become indices, below the number of rows that they select from, since the runtimes
-    refuse others.
+    refuse others. What a root or logarithm is taken of is not negative: runtimes refuse integers,
+    and no float is like another NaN.
     """
-    rng, limits = np.random.default_rng(seed), index_limits(graph)
+    rng, limits, rooted = np.random.default_rng(seed), index_limits(graph), not_negative(graph)
     return [
-        [_random(graph.type(tensor), limits.get(tensor), rng) for tensor in graph.inputs]
+        [
+            _from_zero(array, graph.type(tensor)) if tensor in rooted else array
+            for tensor in graph.inputs
+            for array in (_random(graph.type(tensor), limits.get(tensor), rng),)
+        ]
         for _ in range(samples)
     ]
+
+
+def not_negative(graph: Graph) -> set[int]:
+    """Returns the tensors of which a root or a logarithm is taken without other arithmetic."""
+    found = set[int]()
+    for node in reversed(graph.nodes):
+        if isinstance(node.op, ops.Sqrt | ops.Rsqrt | ops.Log):
+            found.update(t for t in node.inputs if t is not None)
+        elif not found.isdisjoint(node.outputs):
+            same = isinstance(node.op, ops.Quantize | ops.Dequantize)
+            found.update(t for t in (node.inputs if same else _moved(node)) if t is not None)
+        for inner in node.graphs:
+            rooted = not_negative(inner)
+            found.update(
+                outer for tensor, outer in zip(inner.inputs, node.given, strict=True)
+                if tensor in rooted and outer is not None
+            )
+    return found
+
+
+def _from_zero(array: Array, type_: TensorType) -> Array:
+    """Returns the numbers with those that stand for negative ones made positive."""
+    if type_.dtype.is_float:
+        return np.abs(array)
+    if not type_.dtype.is_integer:
+        return array
+    zero = type_.quant.zero_point[0] if type_.quant is not None else 0
+    magnitudes = np.abs(array.astype(np.int64) - zero) + zero
+    return np.clip(magnitudes, *type_.dtype.limits).astype(array.dtype)
 
 
 def index_limits(graph: Graph) -> dict[int, int]:

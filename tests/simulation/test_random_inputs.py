@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import (
@@ -15,10 +16,13 @@ from crtexport.ir.ops import (
     GatherNd,
     Less,
     Op,
+    Quantize,
     Reshape,
+    Rsqrt,
     Select,
+    Sqrt,
 )
-from crtexport.ir.types import DType, TensorType
+from crtexport.ir.types import DType, Quantization, TensorType
 from crtexport.ir.verify import verify
 from crtexport.simulation.random_inputs import index_limits, random_inputs
 
@@ -48,6 +52,28 @@ def test_indices_are_below_what_they_choose_from(
     drawn = np.array([row[1] for row in random_inputs(made, 200, 1)])
     assert set(drawn.reshape(-1).tolist()) == set(range(limit))
     assert random_inputs(made, 1, 1)[0][0].min() < 0
+
+
+@pytest.mark.parametrize("kind", [Sqrt, Rsqrt])
+@pytest.mark.parametrize("zero", [-128, 3])
+def test_nothing_below_zero_gets_a_root(kind: type[Op], zero: int) -> None:
+    """Of int8 with a zero point, moved before, and of floats that are quantized before."""
+    scaled = TensorType(DType.INT8, (4, 6), Quantization((0.1,), (zero,)))
+    types = [scaled, replace(scaled, shape=(24,)), replace(scaled, shape=(24,)),
+             TensorType(F32, (24,)), replace(scaled, shape=(24,)), replace(scaled, shape=(24,))]
+    nodes = (
+        Node(Reshape((24,)), (0,), (1,)), Node(kind(), (1,), (2,)), Node(Quantize(), (3,), (4,)),
+        Node(kind(), (4,), (5,)),
+    )
+    tensors = tuple(Tensor(f"t{i}", type_) for i, type_ in enumerate(types))
+    made = Graph("g", tensors, nodes, (0, 3), (2, 5))
+    verify(made)
+    rows = random_inputs(made, 60, 1)
+    integers, floats = (np.stack([row[i] for row in rows]) for i in (0, 1))
+    assert integers.dtype == np.int8
+    assert integers.min() == zero
+    assert integers.max() == 127
+    assert floats.min() >= 0
 
 
 def test_floats_that_become_indices_are_whole_and_valid() -> None:
