@@ -29,6 +29,7 @@ from tests.helpers import reference
 
 OPTION_KINDS = {
     "CONV_2D": "Conv2DOptions",
+    "CONV_3D": "Conv3DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",

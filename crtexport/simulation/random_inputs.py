@@ -58,7 +58,8 @@ def not_negative(graph: Graph) -> set[int]:
 def _from_zero(array: Array, type_: TensorType) -> Array:
     """Returns the numbers with those that stand for negative ones made positive."""
     if type_.dtype.is_float:
-        return np.abs(array)
+        positive: Array = np.abs(array)
+        return positive
     if not type_.dtype.is_integer:
         return array
     zero = type_.quant.zero_point[0] if type_.quant is not None else 0

@@ -14,6 +14,7 @@ from tests.differential.draw import (
     activation,
     geometry,
     quantization,
+    same_or_valid,
     values,
 )
 from tests.tflite_builder import ModelBuilder
@@ -82,6 +83,27 @@ def conv_2d(draw: Draw, dtype: str) -> Case:
         draw, "CONV_2D", dtype, (batch, *size, groups * depth), (units, *window, depth),
         (batch, *out, units), padding=padding, stride=tuple(stride), dilation=tuple(dilation),
     )
+
+
+def conv_3d(draw: Draw, dtype: str) -> Case:
+    size, window, stride, dilation, padding, out = geometry(draw)
+    taps, step, apart = draw.integer(1, 3), draw.integer(1, 2), draw.choice([1, 1, 2])
+    least = (taps - 1) * apart + 1 if padding == "VALID" else 1
+    planes = least + draw.integer(0, 3)
+    x_shape = (draw.integer(1, 2), planes, *size, draw.integer(1, 3))
+    w_shape = (taps, *window, x_shape[4], draw.integer(1, 4))
+    depth = same_or_valid(planes, taps, step, apart, padding)
+    m = ModelBuilder()
+    x = m.tensor("x", x_shape, dtype)
+    w = m.tensor("w", w_shape, dtype, data=values(draw, w_shape, dtype))
+    b = m.tensor("b", w_shape[4:], dtype, data=values(draw, w_shape[4:], dtype))
+    y = m.tensor("y", (x_shape[0], depth, *out, w_shape[4]), dtype)
+    m.op(
+        "CONV_3D", [x, w, *draw.choice([[b], []])], [y], version=1, activation=activation(draw),
+        padding=padding, stride=tuple(stride), dilation=tuple(dilation), stride_d=step,
+        dilation_d_factor=apart,
+    )
+    return Case(m.build([x], [y]), (values(draw, x_shape, dtype),))
 
 
 def depthwise_conv_2d(draw: Draw, dtype: str) -> Case:
@@ -260,7 +282,7 @@ def stored_weights(draw: Draw, code: str, stored: str) -> Case:
 CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
     for f in (
-        conv_2d, depthwise_conv_2d, fully_connected, transpose_conv_2d, batch_matmul,
+        conv_2d, conv_3d, depthwise_conv_2d, fully_connected, transpose_conv_2d, batch_matmul,
         embedding_lookup,
     )
 }
@@ -268,6 +290,7 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
 _ALL = ("int8", "float32", "uint8", "int16")
 DTYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(CASES, _ALL),
+    "conv_3d": ("float32",),
     "batch_matmul": ("int8", "float32", "int16"),
     "embedding_lookup": ("int8", "float32", "hybrid", "uint8"),
 }

@@ -8,12 +8,12 @@ import flatbuffers
 import pytest
 import tflite
 
-from crtexport.importers.tflite import schema, sparse
+from crtexport.importers.tflite import schema, sparse, volumes
 from crtexport.importers.tflite.flatbuffer import Field, Reader, Table, root
 
 OWN = [kind for module in (schema, sparse) for kind in vars(module).values()
        if isinstance(kind, type) and kind.__module__ == module.__name__]
-TABLES = [kind for kind in OWN if issubclass(kind, Table)]
+TABLES = [*(kind for kind in OWN if issubclass(kind, Table)), volumes.Conv3DOptions]
 ENUMERATIONS = [kind for kind in OWN if not issubclass(kind, Table)]
 FIELDS = [
     (kind, name, field) for kind in TABLES for name, field in vars(kind).items()

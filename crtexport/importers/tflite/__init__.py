@@ -20,6 +20,7 @@ from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
 from crtexport.importers.tflite.pauses import with_pauses
 from crtexport.importers.tflite.schema import BuiltinOperator, any_name, constant_names
 from crtexport.importers.tflite.subgraphs import (
+    BUILTIN,
     DECODE,
     EXPANDED,
     Caller,
@@ -105,7 +106,7 @@ _CUSTOM_DECODERS = {
     **CUSTOM_DECODERS, **signal.DECODERS, ethosu.CUSTOM_NAME: ethosu.ethos_u,
 }
 _CUSTOM = {_custom_name(name): decoder for name, decoder in _CUSTOM_DECODERS.items()}
-_EXPANDED = {DECODE, *map(_custom_name, EXPANDED)}
+_EXPANDED = {DECODE, *BUILTIN, *map(_custom_name, EXPANDED)}
 
 
 def _refuse_other_runtimes(name: str) -> None:

@@ -133,13 +133,14 @@ class SourceOperator(Struct, frozen=True):
         image = image or self.type(0)
         if len(image.shape) != 4:
             raise CrtExportError(f"the input must have 4 dimensions, found {image}")
-        top, bottom = _same(image.shape[1], window[0], stride[0], dilation[0])
-        left, right = _same(image.shape[2], window[1], stride[1], dilation[1])
+        top, bottom = same_padding(image.shape[1], window[0], stride[0], dilation[0])
+        left, right = same_padding(image.shape[2], window[1], stride[1], dilation[1])
         return Padding2D(top, bottom, left, right)
 
 
-def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Cells before and after one axis so that ceil(size / stride) windows fit; odd ones after."""
+def same_padding(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Returns the cells before and after one axis so that ceil(size / stride) windows fit; odd ones
+    after."""
     extent = (window - 1) * dilation + 1
     count = -(-size // stride)
     total = max((count - 1) * stride + extent - size, 0)

@@ -12,7 +12,14 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.importers.tflite import circular_buffer, decode, schema, signal, signal_state
+from crtexport.importers.tflite import (
+    circular_buffer,
+    decode,
+    schema,
+    signal,
+    signal_state,
+    volumes,
+)
 from crtexport.importers.tflite.folded import FOLDED, constant, dequantized, steering
 from crtexport.importers.tflite.list_items import list_items
 from crtexport.importers.tflite.operators import Decoder, SourceOperator
@@ -26,7 +33,9 @@ from crtexport.support.errors import CrtExportError
 
 EXPANDED = {circular_buffer.NAME: circular_buffer.nodes, **signal_state.EXPANDED}
 """TFLite Micro's operators that become several nodes, by their names."""
-_EXPANDED = {f"custom {name!r}": nodes for name, nodes in EXPANDED.items()}
+BUILTIN = {"CONV_3D": volumes.conv_3d}
+"""TensorFlow Lite's own ones that do."""
+_EXPANDED = BUILTIN | {f"custom {name!r}": nodes for name, nodes in EXPANDED.items()}
 DECODE = f"custom {decode.NAME!r}"
 """The name of TFLite Micro's operator that decompresses constants."""
 _FILTER_BANK = f"custom {signal.FILTER_BANK!r}"
