@@ -57,14 +57,14 @@ def not_negative(graph: Graph) -> set[int]:
 
 def _from_zero(array: Array, type_: TensorType) -> Array:
     """Returns the numbers with those that stand for negative ones made positive."""
-    if type_.dtype.is_float:
-        positive: Array = np.abs(array)
-        return positive
-    if not type_.dtype.is_integer:
+    if not (type_.dtype.is_float or type_.dtype.is_integer):
         return array
     zero = type_.quant.zero_point[0] if type_.quant is not None else 0
-    magnitudes = np.abs(array.astype(np.int64) - zero) + zero
-    return np.clip(magnitudes, *type_.dtype.limits).astype(array.dtype)
+    wide = array.astype(np.float64 if type_.dtype.is_float else np.int64)
+    magnitudes: Array = np.abs(wide - zero) + zero
+    if type_.dtype.is_integer:
+        magnitudes = np.clip(magnitudes, *type_.dtype.limits)
+    return magnitudes.astype(array.dtype)
 
 
 def index_limits(graph: Graph) -> dict[int, int]:

@@ -19,6 +19,7 @@ from crtexport.importers.tflite.operators import Decoder
 from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
 from crtexport.importers.tflite.pauses import with_pauses
 from crtexport.importers.tflite.schema import BuiltinOperator, any_name, constant_names
+from crtexport.importers.tflite.spectra import spectra
 from crtexport.importers.tflite.subgraphs import (
     BUILTIN,
     DECODE,
@@ -232,10 +233,12 @@ class _Importer:
 
     def _refuse_unsupported(self, subgraph: Subgraph) -> None:
         found: dict[str, list[str]] = {}
+        known = spectra(subgraph)
+        read = {*known, *(index for one in known.values() for index in one.slices)}
         for index, (operator, (code, name)) in enumerate(
             zip(subgraph.operators, subgraph.codes, strict=True)
         ):
-            without = code in _WITHOUT_DECODER or name in _EXPANDED
+            without = code in _WITHOUT_DECODER or name in _EXPANDED or index in read
             if self.decoder(code, name) is None and not without:
                 called = self._called(subgraph.tensors, operator.outputs)
                 found.setdefault(name, []).append(f"operator {index}{called}")

@@ -147,6 +147,10 @@ class BuiltinOperator:
     CUMSUM = 128
     CALL_ONCE = 129
     BROADCAST_TO = 130
+    RFFT2D = 131
+    IMAG = 133
+    REAL = 134
+    COMPLEX_ABS = 135
     REDUCE_ALL = 140
     VAR_HANDLE = 142
     READ_VARIABLE = 143

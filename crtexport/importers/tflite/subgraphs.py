@@ -21,9 +21,10 @@ from crtexport.importers.tflite import (
     volumes,
 )
 from crtexport.importers.tflite.folded import FOLDED, constant, dequantized, steering
-from crtexport.importers.tflite.list_items import list_items
+from crtexport.importers.tflite.list_items import ListItem, list_items
 from crtexport.importers.tflite.operators import Decoder, SourceOperator
 from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.spectra import Spectrum, spectra
 from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, handles
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.infer import infer
@@ -143,7 +144,9 @@ class Reading:
 
     def _nodes(self) -> Iterator[Node]:
         """Returns the nodes; operators that give constants become these constants."""
-        items = list_items(self._subgraph)
+        items: dict[int, ListItem | Spectrum] = {
+            **list_items(self._subgraph), **spectra(self._subgraph)
+        }
         cuts = {index for item in items.values() for index in item.slices}
         for index, (table, (code, name)) in enumerate(
             zip(self._subgraph.operators, self._subgraph.codes, strict=True)
