@@ -32,9 +32,10 @@ from crtexport.ir.verify import verify as check_graph
 from crtexport.mlf.arrays import Array
 from crtexport.passes import simplify
 from crtexport.passes.all_outputs import with_all_outputs
+from crtexport.passes.drop_dead import drop_dead
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
-from crtexport.simulation.onnx_reference import OnnxReference
+from crtexport.simulation.onnx_reference import Inner, OnnxReference, fused_names
 from crtexport.simulation.random_inputs import random_inputs
 from crtexport.simulation.reference import ReferenceModel
 from crtexport.simulation.refusals import in_plain_words, refuse_unknown
@@ -57,6 +58,8 @@ _FLOAT_WEIGHTS = (
     " the activations instead"
 )
 
+
+_OPTIMIZED = "results that are left after its optimizer as outputs of the network"
 
 _ROWS = (
     "FULLY_CONNECTED of the rows of a matrix, because tflite-runtime 2.14 computes it wrong with a"
@@ -136,13 +139,15 @@ class LayerComparison(Struct, frozen=True):
 
 
 class LayersResult(Struct, frozen=True):
-    """Every operator's outputs, in order of execution; else as :class:`VerifyResult`."""
+    """Every operator's outputs, in order of execution; else as :class:`VerifyResult`. ``unseen``:
+    the operators whose results the reference doesn't show, for it computes them with others."""
 
     reference: str
     ran_on: str
     samples: int
     layers: tuple[LayerComparison, ...]
     rewritten: str = ""
+    unseen: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         wrong = sum(not layer.agrees for layer in self.layers)
@@ -219,15 +224,21 @@ def verify_layers(
     """Compares the outputs of every operator, where :func:`verify` compares those of the network.
 
     The network is exported with the results of all operators as outputs, so nothing is fused and no
-    memory is shared. The board needs memory for all results at once.
+    memory is shared. The board needs memory for all results at once. Of a quantized .onnx file, the
+    results are compared that are left after ONNX Runtime's optimizer, which makes operators of
+    integers of those between DequantizeLinear and QuantizeLinear.
     """
     _check_samples(samples)
     path = Path(model)
     loaded = driver.load(path, numerics=numerics, choices=choices)
-    hybrid = is_hybrid(loaded)
+    hybrid = format_of(path) is not ONNX and is_hybrid(loaded)
+    fused, unseen = False, tuple[str, ...]()
     if format_of(path) is ONNX:
-        graph, operators = _onnx_layers(path, choices)
-        given: Given = _OnnxFile(path, choices, every_layer=True)
+        fused = any(tensor.type.quant is not None for tensor in loaded.tensors)
+        found = _onnx_layers(path, choices, loaded if fused else None)
+        graph, operators, unseen = found.graph, found.places, found.unseen
+        check_graph(graph)
+        given: Given = _OnnxFile(path, choices, "fused" if fused else "apart")
     else:
         graph = with_all_outputs(loaded)
         operators = tuple(str(node) for node in graph.nodes for _ in node.outputs)
@@ -256,16 +267,26 @@ def verify_layers(
             )
             for i, (operator, tensor) in enumerate(zip(operators, graph.outputs, strict=True))
         ),
-        "every operator's outputs as outputs of the network"
+        (_OPTIMIZED if fused else "every operator's outputs as outputs of the network")
         + (f"; {_FLOAT_WEIGHTS}" if hybrid else ""),
+        unseen,
     )
 
 
-def _onnx_layers(path: Path, choices: InputChoices) -> tuple[Graph, tuple[str, ...]]:
-    """Returns the network with all results of the file's nodes as outputs, and their places."""
-    graph, places = onnx.read_layers(path, ReadOptions(choices=choices))
-    check_graph(graph)
-    return graph, places
+def _onnx_layers(
+    path: Path, choices: InputChoices, quantized: Graph | None
+) -> onnx.LayerResults:
+    """Returns the network with results of the file's nodes as outputs: all, or of a ``quantized``
+    one those that both the reference and an export compute."""
+    if quantized is None:
+        return onnx.read_layers(path, ReadOptions(choices=choices))
+    left, live = fused_names(path), drop_dead(quantized)
+    made = [live.tensors[tensor] for node in live.nodes for tensor in node.outputs]
+    reals = {tensor.name for tensor in made if tensor.type.dtype.is_float}
+    return onnx.read_layers(
+        path, ReadOptions(choices=choices),
+        lambda name, dtype: name in left and (dtype.is_integer or name in reals),
+    )
 
 
 def install_reference(model: Path | str, numerics: str | None) -> None:
@@ -300,7 +321,7 @@ class _OnnxFile(Struct, frozen=True):
 
     path: Path
     choices: InputChoices
-    every_layer: bool = False
+    inner: Inner = ""
 
 
 Given = Path | bytes | _OnnxFile
@@ -325,7 +346,7 @@ def _answers(
             )
             got = _run(exported, inputs, timeout=None if board is None else timeout)
         exact = dict[int, list[Array]]()
-        if isinstance(given, _OnnxFile) and not given.every_layer:
+        if isinstance(given, _OnnxFile) and not given.inner:
             slight = _slightly_different(graph, expected, got)
             found = {sample: reference.exact(inputs[sample]) for sample in slight}
             exact = {sample: row for sample, row in found.items() if row is not None}
@@ -354,9 +375,7 @@ def _reference(graph: Graph, given: Given) -> tuple[ReferenceModel | OnnxReferen
     refuses that file or has an operator of it in that version among its optimized kernels only,
     whose results are others; and the reason for it."""
     if isinstance(given, _OnnxFile):
-        return OnnxReference(
-            given.path, graph, given.choices, every_layer=given.every_layer
-        ), ""
+        return OnnxReference(given.path, graph, given.choices, inner=given.inner), ""
     runtime = find_reference(graph.numerics)
     try:
         found = ReferenceModel(given, runtime=runtime)

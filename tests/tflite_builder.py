@@ -78,6 +78,7 @@ OPTION_KINDS = {
     "ARG_MAX": "ArgMaxOptions",
     "ARG_MIN": "ArgMinOptions",
     "CUMSUM": "CumsumOptions",
+    "TOPK_V2": "TopKV2Options",
     "CONCATENATION": "ConcatenationOptions",
     "SOFTMAX": "SoftmaxOptions",
     "QUANTIZE": "QuantizeOptions",

@@ -29,6 +29,7 @@ from crtexport.cli.output import Output
 from crtexport.pipeline.driver import Emit, InputChoices, Io, Optimize, Weights
 
 _LONGEST_NAME = 40
+_SHOWN = 6
 
 
 @click.command("verify", cls=Verb)
@@ -124,6 +125,7 @@ def _show_layers(out: Output, model: Path, result: verification.LayersResult, se
             **_facts(model, result),
             "first_difference": None if first is None else _layer_facts(first),
             "layers": [_layer_facts(layer) for layer in result.layers],
+            "unseen": list(result.unseen),
         }
     )
     _introduce(out, model, result, seed)
@@ -141,6 +143,13 @@ def _show_layers(out: Output, model: Path, result: verification.LayersResult, se
                 )
                 for layer in result.layers
             ),
+        )
+    if result.unseen:
+        names = result.unseen if out.verbosity > 0 else result.unseen[:_SHOWN]
+        more = len(result.unseen) - len(names)
+        out.line(
+            f"not compared: {', '.join(names)}{f' and {more} more' if more else ''}, whose results"
+            " the reference doesn't keep"
         )
     if first is None:
         out.line(f"all {len(result.layers)} results of operators agree")

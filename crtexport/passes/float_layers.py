@@ -7,12 +7,21 @@ from crtexport.ir.ops import Dequantize, Quantize, Reshape, Transpose
 from crtexport.ir.types import DType
 from crtexport.passes.drop_dead import drop_dead
 
+_SCALING = "(QuantizeLinear)", "(DequantizeLinear)"
+"""The ends of the places of ONNX's nodes that make integers of real numbers, or the reverse."""
+
 
 def float_layers(graph: Graph) -> tuple[Node, ...]:
     """Returns the nodes of a quantized network that compute in float32, except unused ones and
-    those that only move elements; empty if the network has no quantized tensors."""
+    those that only move elements; empty if the network has no quantized tensors.
+
+    Tensors of uint16 have no scales here: QuantizeLinear and DequantizeLinear are computed for
+    them, too.
+    """
     kept = drop_dead(graph)
-    if all(tensor.type.quant is None for tensor in kept.tensors):
+    if all(tensor.type.quant is None for tensor in kept.tensors) and not any(
+        node.origin.endswith(_SCALING) for node in kept.nodes
+    ):
         return ()
     return tuple(node for node in kept.nodes if _in_floats(kept, node))
 

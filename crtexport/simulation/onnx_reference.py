@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from crtexport.importers.formats import InputChoices
+from crtexport.importers.onnx import result_names
 from crtexport.ir.graph import Graph
 from crtexport.simulation.reference import Array, ReferenceModel
 from crtexport.simulation.runtimes import find_runtime
 from crtexport.support.errors import CrtExportError, RunFailedError
+
+Inner = Literal["", "apart", "fused"]
+"""Results inside of a file: none, each as its node gives it, or as they are after the optimizer."""
+
+
+def fused_names(path: Path) -> frozenset[str]:
+    """Returns the names of the results that are left after ONNX Runtime's optimizer, which computes
+    many nodes together. Raises as :class:`OnnxReference` does."""
+    with ReferenceModel(path, runtime=find_runtime("onnxruntime")) as runtime:
+        return result_names(runtime.optimized_file())
 
 
 class OnnxReference:
     """A file in ONNX Runtime; a context manager, whose process ends with it.
 
     ``graph`` is what was imported from the file with ``choices``: its inputs have the same names,
-    and inputs with a value in ``choices`` get that value. ``every_layer``: the outputs of ``graph``
-    are intermediate results, by their names in the file. Raises ToolMissingError if the runtime is
+    and inputs with a value in ``choices`` get that value. ``inner``: the outputs of ``graph`` are
+    intermediate results, by their names in the file. Raises ToolMissingError if the runtime is
     missing or can't start, and CrtExportError for a model that it refuses, and for images with
     channels last, since those of the file have channels first.
     """
 
     def __init__(
-        self, path: Path, graph: Graph, choices: InputChoices, *, every_layer: bool = False
+        self, path: Path, graph: Graph, choices: InputChoices, *, inner: Inner = ""
     ) -> None:
         if choices.layout != "nchw":
             raise CrtExportError(
@@ -38,9 +50,11 @@ class OnnxReference:
         }
         self._wanted = [graph.tensors[tensor].name for tensor in graph.outputs]
         self._runtime = ReferenceModel(path, runtime=find_runtime("onnxruntime"))
-        if every_layer:
+        if inner:
             there = {output.name for output in self._runtime.outputs}
-            self._runtime.add_outputs([name for name in self._wanted if name not in there])
+            self._runtime.add_outputs(
+                [name for name in self._wanted if name not in there], fused=inner == "fused"
+            )
 
     def __enter__(self) -> OnnxReference:
         return self

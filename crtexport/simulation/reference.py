@@ -95,10 +95,17 @@ class ReferenceModel:
             answer = json.loads(self._load_file(Path(model)))
         self._loaded(answer)
 
-    def add_outputs(self, names: Sequence[str]) -> None:
+    def add_outputs(self, names: Sequence[str], *, fused: bool = False) -> None:
         """Makes results inside of the loaded .onnx file outputs, too, behind those that there are.
+
+        ``fused``: as they are after the runtime's optimizer, where they must be among the results.
         """
-        self._loaded(json.loads(self._ask(b"N", json.dumps(list(names)).encode())))
+        kind = b"A" if fused else b"N"
+        self._loaded(json.loads(self._ask(kind, json.dumps(list(names)).encode())))
+
+    def optimized_file(self) -> bytes:
+        """Returns the loaded .onnx file after the runtime's optimizer, which joins nodes."""
+        return self._ask(b"F", b"")
 
     def _loaded(self, answer: dict[str, Any]) -> None:
         self.kernels = str(answer["kernels"])

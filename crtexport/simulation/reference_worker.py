@@ -17,12 +17,15 @@ kind  request                                 answer
 ``R`` npz: inputs "0", "1", ...               ``O`` npz: outputs "0", "1", ...
 ``I`` npz: inputs "0", "1", ...               ``O`` npz: every computed tensor, by its index
 ``X`` npz: inputs "0", "1", ...               ``O`` npz: outputs, computed in float64
+``F`` nothing                                 ``M`` the .onnx file after the runtime's optimizer
+``N`` JSON: names of results                  ``D`` JSON likewise, with these as outputs
+``A`` JSON: names of results                  ``D`` JSON likewise, as the optimizer leaves them
 ====  ======================================  ====================================================
 
 Any request may be answered by ``E`` and a message in UTF-8. A closed stdin ends the process.
 """
 
-# ruff: noqa: E402, PTH100, PTH120, UP045  (imports follow the path; Python 3.9)
+# ruff: noqa: E402, PTH100, PTH118, PTH120, UP045  (imports follow the path; Python 3.9)
 
 from __future__ import annotations
 
@@ -38,6 +41,7 @@ import importlib.metadata
 import io
 import json
 import struct
+import tempfile
 from typing import Any, BinaryIO, Optional
 
 import numpy as np
@@ -208,30 +212,60 @@ class OnnxRunner:
         self.version = importlib.metadata.version(runtime)
         self.session: Any = None
         self.path = ""
+        self.fused = b""  # the file after the optimizer
+        self.inside: Any = None  # a session with it, for results inside of it
+        self.names: list[str] = []  # of these
 
     def load(self, model: dict[str, Any]) -> None:
         """Load a model (``model_path`` or ``model_content``)."""
         self.path = model.get("model_path", "")
-        self._start(model, self.module.SessionOptions())
+        self.session = self._started(model, self._options())
+        self.fused, self.inside, self.names = b"", None, []
+
+    def fuse(self) -> bytes:
+        """The file with the nodes that compute its outputs, once the optimizer has joined many."""
+        with tempfile.TemporaryDirectory() as folder:
+            options = self._options()
+            options.optimized_model_filepath = os.path.join(folder, "fused.onnx")
+            options.graph_optimization_level = self._levels().ORT_ENABLE_EXTENDED
+            self._started({"model_path": self.path}, options)
+            self.fused = _content(options.optimized_model_filepath)
+        return self.fused
 
     def add_outputs(self, names: list[str]) -> None:
-        """Load the file again with more outputs: another graph (field 7) that only has these (field
-        12, their names field 1), which protobuf joins with the one before."""
-        options = self.module.SessionOptions()
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", os.path.dirname(self.path)
-        )
-        more = b"".join(_block(12, _block(1, name.encode("utf-8"))) for name in names)
-        self._start({"model_content": _content(self.path) + _block(7, more)}, options)
+        """Load the file again with more outputs, so that what they are is not joined with others.
+        """
+        content = _with_outputs(_content(self.path), names)
+        self.session = self._started({"model_content": content}, self._options())
 
-    def _start(self, model: dict[str, Any], options: Any) -> None:
+    def add_fused(self, names: list[str]) -> None:
+        """Take results inside of the optimized file as outputs, too."""
+        options = self._options()
+        options.graph_optimization_level = self._levels().ORT_DISABLE_ALL
+        content = _with_outputs(self.fused or self.fuse(), names)
+        self.inside, self.names = self._started({"model_content": content}, options), names
+
+    def _levels(self) -> Any:
+        return self.module.GraphOptimizationLevel
+
+    def _options(self) -> Any:
+        options = self.module.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         # Activations that the file has as floats aren't rounded to integers.
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-        self.session = self.module.InferenceSession(
-            model.get("model_content") or model["model_path"], options,
-            providers=["CPUExecutionProvider"],
+        # int8 stays int8: what reads such a tensor beside others would be computed in floats.
+        options.add_session_config_entry("session.qdqisint8allowed", "1")
+        return options
+
+    def _started(self, model: dict[str, Any], options: Any) -> Any:
+        content = model.get("model_content")
+        if content is not None:  # what lies beside the file is looked for there
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", os.path.dirname(self.path)
+            )
+        return self.module.InferenceSession(
+            content or model["model_path"], options, providers=["CPUExecutionProvider"]
         )
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
@@ -241,6 +275,8 @@ class OnnxRunner:
         names = [one.name for one in self.session.get_inputs()]
         given = {name: inputs[str(position)] for position, name in enumerate(names)}
         found = self.session.run(None, given)
+        if self.names:
+            found += self.inside.run(self.names, given)
         return {str(position): value for position, value in enumerate(found)}
 
     def exact(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -263,8 +299,12 @@ class OnnxRunner:
         return {
             "kernels": "CPUExecutionProvider",
             "inputs": [_tensor(one) for one in self.session.get_inputs()],
-            "outputs": [_tensor(one) for one in self.session.get_outputs()],
+            "outputs": [_tensor(one) for one in self._outputs()],
         }
+
+    def _outputs(self) -> list[Any]:
+        inner = {one.name: one for one in self.inside.get_outputs()} if self.names else {}
+        return [*self.session.get_outputs(), *(inner[name] for name in self.names)]
 
 
 def _wide(array: Any) -> Any:
@@ -288,6 +328,13 @@ def _widen(onnx: Any, graph: Any) -> None:
             attribute.i = codes.DOUBLE
         if attribute.HasField("g"):
             _widen(onnx, attribute.g)
+
+
+def _with_outputs(content: bytes, names: list[str]) -> bytes:
+    """An .onnx file with more outputs: another graph (field 7) that only has these (field 12, their
+    names field 1), which protobuf joins with the one before."""
+    more = b"".join(_block(12, _block(1, name.encode("utf-8"))) for name in names)
+    return content + _block(7, more)
 
 
 def _block(field: int, content: bytes) -> bytes:
@@ -349,8 +396,10 @@ def _answer(runner: Any, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
         model: dict[str, Any] = {"model_content": payload}
         runner.load(model if kind == b"C" else {"model_path": payload.decode("utf-8")})
         return b"D", json.dumps(runner.describe()).encode()
-    if kind == b"N":
-        runner.add_outputs(json.loads(payload))
+    if kind == b"F":
+        return b"M", runner.fuse()
+    if kind in (b"N", b"A"):
+        (runner.add_outputs if kind == b"N" else runner.add_fused)(json.loads(payload))
         return b"D", json.dumps(runner.describe()).encode()
     if kind in (b"R", b"I", b"X"):
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:

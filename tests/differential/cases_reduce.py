@@ -112,11 +112,25 @@ def cumsum(draw: Draw, dtype: str) -> Case:
     return Case(m.build([x], [y]), (values(draw, shape, dtype),))
 
 
+def topk_v2(draw: Draw, dtype: str) -> Case:
+    """Of few different numbers: of equal ones the first counts."""
+    shape = [draw.integer(1, 5) for _ in range(draw.integer(0, 2))] + [draw.integer(1, 12)]
+    out = [*shape[:-1], draw.integer(1, shape[-1])]
+    q, m = quantization(draw, dtype), ModelBuilder()
+    x, k = m.tensor("x", shape, dtype, **q), m.tensor("k", (), "int32", data=out[-1])
+    y, places = m.tensor("y", out, dtype, **q), m.tensor("places", out, "int32")
+    m.op("TOPK_V2", [x, k], [y, places])
+    given = values(draw, shape, dtype)
+    if draw.choice([True, False]):
+        given = (given % 3).astype(given.dtype)
+    return Case(m.build([x], [y, places]), (given,))
+
+
 CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
     for f in (
         mean, sum_, reduce_max, reduce_min, reduce_prod, reduce_any, reduce_all, arg_max, arg_min,
-        cumsum,
+        cumsum, topk_v2,
     )
 }
 
@@ -130,4 +144,5 @@ DTYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("reduce_any", "reduce_all"), ("bool",)),
     **dict.fromkeys(("arg_max", "arg_min"), _ORDERED),
     "cumsum": ("float32", "int32", "int64"),
+    "topk_v2": ("float32", "int8", "uint8", "int32", "int64"),
 }

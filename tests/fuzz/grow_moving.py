@@ -299,7 +299,9 @@ def top_k(g: Growing) -> None:
     shape = g.type(x).shape
     axis = g.draw.integer(0, len(shape) - 1)
     op = ops.TopK(axis, g.draw.integer(0, shape[axis]), g.draw.chance(50))
-    g.add(op, x, quants=(g.type(x).quant, None))
+    g.add(
+        op, x, quants=(g.type(x).quant, None), dtypes=(g.type(x).dtype, g.draw.choice((I32, I64)))
+    )
 
 
 def dynamic_update_slice(g: Growing) -> None:

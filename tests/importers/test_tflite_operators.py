@@ -45,6 +45,7 @@ from crtexport.ir.ops import (
     Sub,
     Sum,
     Tanh,
+    TopK,
 )
 from tests.differential.cases import CASES as NETWORKS
 from tests.differential.cases import PAIRS, SeededDraw
@@ -192,6 +193,13 @@ def position(code: str) -> Callable[[ModelBuilder, str], tuple[list[int], int]]:
     return build
 
 
+def top_k(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
+    x, y = value(model, "x", (2, 3), dtype), value(model, "y", (2, 2), dtype)
+    count, places = model.tensor("k", (), "int32", data=2), model.tensor("p", (2, 2), "int32")
+    model.op("TOPK_V2", [x, count], [y, places])
+    return [x], y
+
+
 def cumsum(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
     x, y = model.tensor("x", (2, 3), dtype), model.tensor("y", (2, 3), dtype)
     model.op("CUMSUM", [x, model.tensor("a", (1,), "int32", data=[-1])], [y], reverse=True)
@@ -257,6 +265,7 @@ CASES = (
     Case("REDUCE_ALL", truth("REDUCE_ALL"), ReduceAll((1,), True), ("bool",)),
     Case("ARG_MAX", position("ARG_MAX"), ArgMax(1)),
     Case("ARG_MIN", position("ARG_MIN"), ArgMin(1)),
+    Case("TOPK_V2", top_k, TopK(1, 2)),
     Case("CUMSUM", cumsum, CumSum(1, reverse=True), ("float32", "int32")),
     Case("CONCATENATION", concat, Concatenation(2)),
     Case("SOFTMAX", unary("SOFTMAX", 1 / 256, -128, beta=2.0), Softmax(2.0)),

@@ -53,6 +53,17 @@ def conv_transpose(d: Draw) -> DrawnNode:
         attributes["pads"] = [d.between(0, 1) for _ in range(2 * axes)]
         if d.maybe():
             attributes["output_padding"] = [d.between(0, s - 1) for s in attributes["strides"]]
+        elif d.maybe():
+            # What it says takes the place of the pads.
+            del attributes["pads"]
+            spread = attributes.get("dilations", [1] * axes)
+            attributes["output_shape"] = [
+                max((size - 1) * stride + (taps - 1) * gap + 1 - d.between(0, 2), 1)
+                for size, stride, taps, gap in zip(
+                    x.shape[2:], attributes["strides"], kernel, spread, strict=True
+                )
+            ]
+            attributes["auto_pad"] = d.one("NOTSET", "SAME_UPPER", "SAME_LOWER")
     return DrawnNode("ConvTranspose", [x, weights], {**attributes, "group": group})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from crtexport.importers import load
 from crtexport.importers.formats import NO_CHOICES
-from crtexport.ir.ops import Activation, Reshape, Transpose
+from crtexport.ir.ops import Activation, Add, Mul, Reshape, Transpose
 from crtexport.passes import simplify
 from crtexport.simulation.onnx_reference import OnnxReference
 from tests.differential.network import interpret
@@ -75,3 +75,18 @@ def test_statements_are_those_of_the_layer_alone(tmp_path: Path) -> None:
     ]
     alone, normalized = ([node.op for node in network.nodes] for network in both)
     assert normalized == alone
+
+
+def test_nothing_is_added_where_the_addends_are_zeros(tmp_path: Path) -> None:
+    """Before training, means and shifts are zeros; a Tanh keeps the factors out of the layer."""
+    ones, zeros = np.ones(5, np.float32), np.zeros(5, np.float32)
+    body = graph(
+        [node("Tanh", ["x"], ["a"]),
+         node("BatchNormalization", ["a", "one", "zero", "zero", "one"], ["y"])],
+        [value("x", (2, 5, 3))], ["y"], {"one": ones, "zero": zeros},
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(body))
+    kinds = [type(node.op) for node in simplify(load(path)).graph.nodes]
+    assert Mul in kinds
+    assert Add not in kinds

@@ -19,7 +19,7 @@ from tests.onnx.draws import Array, Draw, DrawnNode
 ANSWERS = Path(__file__).with_name("answers.py")
 EACH = 16
 """Nodes of each kind,"""
-MORE = {"conv": 40, "conv_transpose": 40, "pool": 80, "resize_linear": 30, "resize_nearest": 30}
+MORE = {"conv": 40, "conv_transpose": 80, "pool": 80, "resize_linear": 30, "resize_nearest": 30}
 """and of those whose attributes have many combinations."""
 PRODUCTS = {"qlinear_conv", "qlinear_matmul", "qgemm", "integer_products"}
 DRAWS = (*drawn_nodes.DRAWS, *drawn_quantized.DRAWS, *drawn_learning.DRAWS)

@@ -17,7 +17,10 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.types import DType
 from crtexport.pipeline import driver
 from crtexport.simulation.tflite_writer import to_tflite
+from crtexport.verification import verify, verify_layers
+from tests.helpers import require_environment
 from tests.onnx import exactness
+from tests.reference.breaking import clamp_convolution
 
 INPUTS = 12
 FORMATS = ("u8s8", "s8s8", "qoperator", "u8u8", "symmetric")
@@ -56,6 +59,28 @@ def test_portable_kernels_give_the_integers_of_onnx_runtime(folder: Path) -> Non
 def test_a_board_gives_the_integers_of_onnx_runtime(folder: Path, stem: str) -> None:
     stems = [one for one in STEMS if one.startswith(stem)]
     assert differing(exactness.on_board(folder, stems, "mps2_an386", 2)) == {}
+
+
+@pytest.mark.parametrize("stem", ["residual_s8s8", "branches_u8s8"])
+def test_layers_are_compared_as_the_optimizer_leaves_them(
+    folder: Path, stem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results in floats are no outputs, which would keep ONNX Runtime from computing integers."""
+    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", require_environment("onnx", "onnxruntime"))
+    path = folder / f"{stem}.onnx"
+    assert verify(path, samples=2).agrees
+    result = verify_layers(path, samples=2)
+    assert result.agrees
+    assert result.unseen == ()
+    layers = [layer for layer in result.layers if " to " in layer.operator]
+    assert {layer.output.dtype for layer in layers} <= {"int8", "uint8"}
+    assert len(layers) > 8
+    conv = next(layer.operator for layer in layers[3:] if "(Conv) to " in layer.operator)
+    place = conv.partition(" to ")[0]
+    clamp_convolution(monkeypatch, lambda node: node.origin == place)
+    first = verify_layers(path, samples=2).first_difference
+    assert first is not None
+    assert first.operator == conv
 
 
 def test_transposed_convolutions_are_a_step_off_at_most(folder: Path) -> None:

@@ -17,7 +17,9 @@ from crtexport.ir.types import DType
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.passes.float_layers import float_layers
 from crtexport.pipeline import driver
+from crtexport.verification import verify_layers
 from tests.helpers import require, require_environment
+from tests.importers.onnx.writer import graph, model, node, value
 
 INPUTS = 20
 _WORKER = Path(__file__).with_name("tool_files.py")
@@ -112,3 +114,39 @@ def test_what_is_computed_in_floats_is_listed(
 ) -> None:
     found = {node.origin for node in float_layers(load(folder / f"{name}.onnx"))}
     assert {origin.rpartition("(")[2].strip(")") for origin in found} == layers
+
+
+def words_network(operator: str) -> bytes:
+    """Of two tensors of uint16, without weights: nothing in it has a type with a scale."""
+    scales = {name: np.array(value, np.float32) for name, value in (("s", 1e-4), ("t", 2e-4))}
+    zero = {"z": np.array(32000, np.uint16)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["r"]), node(operator, ["r"], ["h"]),
+        node("QuantizeLinear", ["h", "t", "z"], ["p"]),
+        node("DequantizeLinear", ["p", "t", "z"], ["y"]),
+    ]
+    return model(graph(nodes, [value("x", [3, 5])], ["y"], scales | zero), version=21)
+
+
+@pytest.mark.parametrize("operator", ["HardSwish", "Sin"])
+def test_operators_of_unsigned_words_are_listed(
+    operator: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(words_network(operator))
+    found = {node.origin for node in float_layers(load(path))}
+    assert f"node 2 ({operator})" in found
+    assert "node 0 (QuantizeLinear)" in found
+    assert f"for want of an exact way in integers: node 2 ({operator})" in caplog.text
+
+
+def test_layers_that_the_reference_never_shows_are_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three nodes quantize the result of the Conv, and none of these alone shows it."""
+    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", require_environment("onnx", "onnxruntime"))
+    result = verify_layers(folder / "twice.onnx", samples=2)
+    assert result.agrees
+    assert result.unseen == ("node 3 'n3' (Conv)",)
+    assert not verify_layers(folder / "few_bits.onnx", samples=2).unseen

@@ -4,6 +4,7 @@ schedules, of all pairs of bytes. ``CRTEXPORT_PAIRS=153 pytest …`` compares te
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def drawn(rng: np.random.Generator, op: Op) -> list[Quantization]:
 def test_all_pairs_of_bytes(board: str, kind: type[Add | Mul], tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     target = load_board(board).target
+    numbers = []
     for draw in range(DRAWS):
         op: Add | Mul = kind(from_uint8=bool(draw % 2))
         quants, more = drawn(rng, op), 128 * op.from_uint8
@@ -92,7 +94,8 @@ def test_all_pairs_of_bytes(board: str, kind: type[Add | Mul], tmp_path: Path) -
         formula = summed if kind is Add else multiplied
         wanted = np.clip(formula(quants, more), -128, 127).astype(np.int8)
         np.testing.assert_array_equal(got, wanted.reshape(-1))
-        assert len(np.unique(wanted)) > 60
+        numbers.append(len(np.unique(wanted)))
+    assert np.median(numbers) > 60
 
 
 def averaged(x: Array, quants: list[Quantization]) -> Array:
@@ -148,6 +151,9 @@ def test_averages(board: str, same: bool, tmp_path: Path) -> None:
         (step,) = steps(graph, values, lambda context: lower(context, target, "balanced"))
         np.testing.assert_array_equal(values[graph.outputs[0]], np.clip(wanted, -128, 127))
         found.append(step)
+    if board == "qemu_riscv32_v":  # sums decide on averages of odd windows
+        used = [set(re.findall("rvv_(vmulh|nearest)", str(step.kernel))) for step in found[:3]]
+        assert used == [{"nearest"}, {"vmulh"}, {"nearest"}]
     in_c = c_support.run_kernels([(step.kernel, step.before) for step in found], tmp_path, "-O1")
     for step, arrays in zip(found, in_c, strict=True):
         for ours, interpreted in zip(arrays, step.after, strict=True):

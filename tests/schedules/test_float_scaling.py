@@ -203,6 +203,7 @@ def test_averages_are_those_of_floats_in_order(
     target = load_board(board).target
     (found,) = steps(graph, values, lambda context: lower(context, target, "balanced"))
     assert ("mve_from_s32" in str(found.kernel)) == (board == "mps3_an547")
+    assert ("rvv_nearest_16" in str(found.kernel)) == (board == "qemu_riscv32_v")
     (in_c,) = c_support.run_kernels([(found.kernel, found.before)], tmp_path, "-O1")
     output = values[graph.outputs[0]].reshape(-1)
     np.testing.assert_array_equal(output, next(a for a in plain.after if a.size == output.size))

@@ -7,6 +7,7 @@ distribution, as far as a board can be built with them. ``CRTEXPORT_ZEPHYR_CROSS
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -74,7 +75,11 @@ def toolchain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     if os.environ.get("ZEPHYR_TOOLCHAIN_VARIANT") == "zephyr":
         return
     if place.variant == "host":
-        require("gcc")
+        gcc = require("gcc")
+        if place.old == "native_sim" and not compiles_for_32_bits(gcc):
+            unavailable(
+                "zephyr-native_sim", "gcc has no C library of 32 bits (Debian's libc6-dev-i386)"
+            )
         monkeypatch.setenv("ZEPHYR_TOOLCHAIN_VARIANT", "host")
     elif place.variant == "gnuarmemb":
         require("arm-none-eabi-gcc")
@@ -89,6 +94,16 @@ def toolchain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
             )
         monkeypatch.setenv("ZEPHYR_TOOLCHAIN_VARIANT", "cross-compile")
         monkeypatch.setenv("CROSS_COMPILE", prefix)
+
+
+@functools.cache
+def compiles_for_32_bits(gcc: str) -> bool:
+    """Returns whether headers and libraries of such programs are there."""
+    command = (gcc, "-m32", "-x", "c", "-", "-o", "/dev/null")
+    program = "#include <stdint.h>\nint main(void) { return 0; }\n"
+    return subprocess.run(
+        command, input=program, text=True, check=False, capture_output=True
+    ).returncode == 0
 
 
 def build(tree: ZephyrTree, place: Place, source: Path, folder: Path, *options: str) -> str:

@@ -48,10 +48,17 @@ def with_integer_operators(
     ``unsigned`` those that stand for uint8. ``numerics``: whose integers these will be.
     """
     if not integers and not any(
-        isinstance(node.op, ops.Dequantize | ops.Quantize) for node in graph.nodes
+        isinstance(node.op, ops.Dequantize | ops.Quantize) or _scales_in_floats(node)
+        for node in graph.nodes
     ):
         return graph
     return _Rewriting(graph, integers, unsigned, numerics).result()
+
+
+def _scales_in_floats(node: Node) -> bool:
+    """Returns whether a node is the division of a QuantizeLinear to integers that have no operators
+    here, as uint16."""
+    return isinstance(node.op, ops.Div) and node.origin.endswith("(QuantizeLinear)")
 
 
 class _Rewriting:
@@ -112,6 +119,8 @@ class _Rewriting:
     # -- nodes
 
     def _node(self, node: Node) -> None:
+        if _scales_in_floats(node) and node.inputs[0] in self.producer:
+            self._left.append(str(self.producer[node.inputs[0]]))
         match node.op:
             case ops.Dequantize() if self.type(node.inputs[0] or 0).dtype.is_integer:
                 self.real[node.outputs[0]] = node.inputs[0] or 0

@@ -29,6 +29,13 @@ def _position(kind: type[ops.Extreme]) -> Decoder:
     return decode
 
 
+def _top_k(source: SourceOperator) -> Decoded:
+    counts = source.integers(1, "the count")
+    if len(counts) != 1:
+        raise CrtExportError(f"the count must be one number, found {source.type(1)}")
+    return ops.TopK(axis_of(-1, len(source.type(0).shape)), counts[0]), source.inputs[:1]
+
+
 def _cumsum(source: SourceOperator) -> Decoded:
     options = source.optional_options(CumsumOptions)
     axis = _one_axis(source)
@@ -54,5 +61,6 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.REDUCE_ALL: _reduction(ops.ReduceAll),
     BuiltinOperator.ARG_MAX: _position(ops.ArgMax),
     BuiltinOperator.ARG_MIN: _position(ops.ArgMin),
+    BuiltinOperator.TOPK_V2: _top_k,
     BuiltinOperator.CUMSUM: _cumsum,
 }

@@ -80,6 +80,7 @@ class BuiltinOperator:
     UNIDIRECTIONAL_SEQUENCE_LSTM = 44
     STRIDED_SLICE = 45
     EXP = 47
+    TOPK_V2 = 48
     SPLIT = 49
     LOG_SOFTMAX = 50
     CAST = 53

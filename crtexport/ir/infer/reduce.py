@@ -49,7 +49,8 @@ def largest(op: ops.TopK, inputs: InputTypes) -> tuple[TensorType, ...]:
     if not 0 <= op.count <= data.shape[op.axis]:
         raise CrtExportError(f"{op.count} of the {data.shape[op.axis]} along axis {op.axis}")
     shape = (*data.shape[: op.axis], op.count, *data.shape[op.axis + 1 :])
-    return TensorType(data.dtype, shape), TensorType(DType.INT64, shape)
+    places = DType.INT32 if inputs.declared[1:] == (DType.INT32,) else DType.INT64
+    return TensorType(data.dtype, shape), TensorType(places, shape)
 
 
 @infers(ops.Running)

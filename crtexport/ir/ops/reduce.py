@@ -51,7 +51,7 @@ class CumProd(Running, frozen=True):
 
 class TopK(Op, frozen=True):
     """The ``count`` largest elements along ``axis`` (non-negative), or smallest, with their
-    indices; of equal ones the first."""
+    indices, as int32 or int64; of equal ones the first."""
 
     axis: int
     count: int

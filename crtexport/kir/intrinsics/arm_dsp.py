@@ -277,7 +277,7 @@ static inline int32_t crt_vcvtr(float a)
 {
 #if defined(__GNUC__) && defined(__ARM_FP) && (__ARM_FP & 4)
     int32_t result;
-    __asm__("vcvtr.s32.f32 %1, %1\n\tvmov %0, %1" : "=r"(result), "+t"(a));
+    __asm__("vcvtr.s32.f32 %1, %1\\n\\tvmov %0, %1" : "=r"(result), "+t"(a));
     return result;
 #else
     return (int32_t)((a + 12582912.0f) - 12582912.0f);

@@ -210,7 +210,7 @@ def _scaling(width: int) -> tuple[Intrinsic, ...]:
 
 
 def _elements(width: int) -> tuple[Intrinsic, ...]:
-    """Of elements: differences, products and quotients."""
+    """Of integers: differences, products and quotients."""
     ints, floats = INTS[width], FLOATS[width]
     vector, real, words = llvm_type(ints), llvm_type(floats), c_type(ints)
 
@@ -220,13 +220,6 @@ def _elements(width: int) -> tuple[Intrinsic, ...]:
             _lanes(lambda x, y: wrap32(function(x, y))),
             _wrapped(ints) + gives(f"({words})((crt_wrapped)a {sign} (crt_wrapped)b)"),
             f"%r = {name} {vector} %a, %b",
-        )
-
-    def of_reals(name: str, meaning: str, sign: str, evaluate: Callable[..., float]) -> Intrinsic:
-        return intrinsic(
-            f"rvv_{name}_{width}", f"The {meaning} of the lanes.", (floats, floats), floats,
-            lambda a, b: tuple(evaluate(x, y) for x, y in zip(a, b, strict=True)),
-            gives(f"a {sign} b"), f"%r = {name} {real} %a, %b",
         )
 
     return (
@@ -255,7 +248,38 @@ def _elements(width: int) -> tuple[Intrinsic, ...]:
             f"%m = fadd {real} %p, splat (float 12582912.0) %w = bitcast {real} %m to {vector} "
             f"%r = sub {vector} %w, splat (i32 {0x4B400000})",
         ),
+    )
+
+
+def _real_elements(width: int) -> tuple[Intrinsic, ...]:
+    """Of floats: sums, products and quotients, from integers and to them."""
+    ints, floats = INTS[width], FLOATS[width]
+    vector, real, words = llvm_type(ints), llvm_type(floats), c_type(ints)
+
+    def of_reals(name: str, meaning: str, sign: str, evaluate: Callable[..., float]) -> Intrinsic:
+        return intrinsic(
+            f"rvv_{name}_{width}", f"The {meaning} of the lanes.", (floats, floats), floats,
+            lambda a, b: tuple(evaluate(x, y) for x, y in zip(a, b, strict=True)),
+            gives(f"a {sign} b"), f"%r = {name} {real} %a, %b",
+        )
+
+    return (
+        intrinsic(
+            f"rvv_nearest_{width}", "The nearest integers within 2**22, halves to even.",
+            (floats,), ints, lambda a: tuple(round(x) for x in a),
+            f"    const {c_type(floats)} moved = a + {everywhere(floats, '12582912.0f')};\n"
+            + gives(f"({words})moved - {everywhere(ints, '0x4B400000')}"),
+            f"%m = fadd {real} %a, splat (float 12582912.0) %w = bitcast {real} %m to {vector} "
+            f"%r = sub {vector} %w, splat (i32 {0x4B400000})",
+        ),
+        intrinsic(
+            f"rvv_real_{width}", "The lanes as floats.", (ints,), floats,
+            lambda a: tuple(f32(x) for x in a),
+            gives(f"__builtin_convertvector(a, {c_type(floats)})"),
+            f"%r = sitofp {vector} %a to {real}",
+        ),
         of_reals("fadd", "sums", "+", lambda x, y: f32(x + y)),
+        of_reals("fmul", "products", "*", lambda x, y: f32(x * y)),
         of_reals("fdiv", "quotients", "/", lambda x, y: f32(x / y)),
     )
 
@@ -324,7 +348,7 @@ INTRINSICS = tuple(
     operation for width in WIDTHS
     for operation in (
         *lanewise("rvv", width), *_multiply(width), *_short(width), *_scaling(width),
-        *_elements(width), *_narrow(BYTES[width], "byte", "bytes", "byte"),
+        *_elements(width), *_real_elements(width), *_narrow(BYTES[width], "byte", "bytes", "byte"),
         *_narrow(HALVES[width], "half", "halves", "half"), *reals("rvv", width), _fused(width),
     )
 )

@@ -90,7 +90,7 @@ class RealAverage(Struct, frozen=True):
         return mul(cast(steps, Scalar.F32), f32(self.source.scale[0]))
 
     def stored(self, b: KernelBuilder, mean_: Expr) -> Expr:
-        steps = b.let("steps", clamp(div(mean_, f32(self.target.scale[0])), -_FAR, _FAR))
+        steps = b.let("steps", clamp(div(mean_, f32(self.target.scale[0])), -FAR, FAR))
         moved = add(steps, f32(float(self.target.zero_point[0] + self.less)))
         value = sub(round_half_even(b, b.let("with_zero", moved)), i32(self.less))
         return b.let("value", clamp(value, *self.limits))
@@ -105,7 +105,7 @@ class RealAverage(Struct, frozen=True):
         return average_steps(self.source, self.target, count, self.less, self.limits)
 
 
-_FAR = 2.0**17
+FAR = 2.0**17
 """Beyond all integers that averages are stored in."""
 
 LOWEST = -3.4028234663852886e38

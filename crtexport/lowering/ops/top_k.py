@@ -50,7 +50,7 @@ def top_k(context: Context) -> Lowered:
             to = b.let("to", flat_index([o, k, i], (before, op.count, after)))
             b.store(values, to, cast(best, SCALAR_OF[x.dtype]))
             # NaN is neither larger nor smaller: where only such are left, the first place is said.
-            b.store(places, to, cast(max_(best_place, i32(0)), Scalar.I64))
+            b.store(places, to, cast(max_(best_place, i32(0)), places.dtype))
     return lowering.finish()
 
 

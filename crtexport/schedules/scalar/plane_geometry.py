@@ -36,7 +36,7 @@ class PlaneLayout(Struct, frozen=True):
 
 
 PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.DSP)
-FLOAT_PAIRS = PlaneLayout(2, Scalar.I32, (2,), 0, RequantMethod.FPU)
+FLOAT_PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.FPU)
 WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64)
 LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY)
 BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
@@ -189,8 +189,6 @@ def geometries(context: Context, op: DepthwiseConv2D, layout: PlaneLayout) -> li
     if layout.outputs_per_block:
         counts = layout.outputs_per_block
         most = next((n for n in counts if columns % n == 0), counts[0])
-        if layout.columns == 2 and op.stride[1] % 2 == 0:
-            most = 1
         usual = PlaneGeometry.banded(context, op, layout.columns, most)
         others = range(1, min(rows, TALL) + 1)
         return [usual, *(replace(usual, band=n) for n in others if n != usual.band)]

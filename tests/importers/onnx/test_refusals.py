@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -46,11 +47,14 @@ def shaped(
     ), version=22)
 
 
-def one(operator: str, *inputs: str, outputs: int = 1, **more: Any) -> bytes:
+def one(
+    operator: str, *inputs: str, outputs: int = 1,
+    constants: dict[str, npt.NDArray[Any]] | None = None, **more: Any,
+) -> bytes:
     """A network of one node, "it"."""
     names = [f"y{i}" for i in range(outputs)]
     made = node(operator, inputs or ("x",), names, name="it", **more)
-    return model(graph([made], [X, value("n", [2], "int64")], names))
+    return model(graph([made], [X, value("n", [2], "int64")], names, constants))
 
 
 FOLDER = model(graph([node("Relu", ["w"], ["y"])], [], ["y"], more=[
@@ -147,6 +151,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a computed size": (
         one("Resize", "x", "", "n"), r"scales, sizes and region \('n'\) must be constant",
+    ),
+    "a scale below zero": (
+        one("Resize", "x", "", "s", constants={"s": np.array([-2, 1], np.float32)}),
+        r"'it' \(Resize\): scales \[-2.0, 1.0\] for 2 axes",
     ),
     "an unknown way to resize": (
         one("Resize", "x", "", "n", mode="lanczos"), "the mode 'lanczos'\n.*known are nearest",

@@ -1,4 +1,5 @@
-"""DSP and saturation for compilers that have ACLE's header and not GNU's assembly, as IAR's."""
+"""DSP and saturation, also for compilers that have ACLE's header and not GNU's assembly, as IAR's.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crtexport.backends.c.helpers import intrinsic_key, saturation_key, select_helpers
+from crtexport.kir.intrinsics.arm_dsp import ARM_DSP
 from crtexport.kir.language import Scalar
 from tests.backends.c.c_support import run_tool
 from tests.helpers import require
@@ -58,3 +60,20 @@ def test_dsp_instructions_come_from_acle(instruction: str, tmp_path: Path) -> No
 def test_saturation_comes_from_acle(dtype: Scalar, bits: int, tmp_path: Path) -> None:
     key = saturation_key(dtype)
     assert re.search(rf"ssat\s+r0, #{bits}, r0", assembly(key, f"crt_{key}(x)", tmp_path))
+
+
+def test_every_helper_compiles_to_what_gnu_assembles(tmp_path: Path) -> None:
+    require("arm-none-eabi-gcc")
+    helpers = select_helpers([intrinsic_key(one.name) for one in ARM_DSP])
+    source = tmp_path / "helpers.c"
+    source.write_text("\n".join([
+        "#include <stdint.h>", *(h.include for h in helpers), *(h.text for h in helpers),
+        "int32_t rounded(float x);", "int32_t rounded(float x)", "{",
+        "    return crt_vcvtr(x);", "}", "",
+    ]))
+    text = run_tool(
+        "arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard",
+        "-mfpu=fpv4-sp-d16", "-O1", "-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Werror",
+        "-Wno-unused-function", "-S", source, "-o", "-",
+    )
+    assert re.search(r"vcvtr\.s32\.f32 s0, s0\n\s+vmov r0, s0", text)

@@ -39,7 +39,10 @@ def batch_normalization(node: OnnxNode) -> Value:
     )
     factor = node.elementwise(Div(), scale, deviation)
     addend = node.elementwise(Sub(), bias, node.elementwise(Mul(), mean, factor))
-    return node.elementwise(Add(), node.elementwise(Mul(), x, factor), addend)
+    scaled = node.elementwise(Mul(), x, factor)
+    if node.builder.is_constant(addend) and not node.array(addend, "the addend").any():
+        return scaled  # as before training
+    return node.elementwise(Add(), scaled, addend)
 
 
 def _vector(node: OnnxNode, index: int, x: Value) -> Value:
