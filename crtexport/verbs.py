@@ -179,10 +179,10 @@ def diff(
     return difference.compare(_report(before), _report(after), allowed)
 
 
-def _report(given: Report | Path | str) -> Report:
-    if isinstance(given, Report):
-        return given
-    path = Path(given)
+def _report(source: Report | Path | str) -> Report:
+    if isinstance(source, Report):
+        return source
+    path = Path(source)
     return packages.report(path) if path.is_file() and is_tarfile(path) else figures.read(path)
 
 

@@ -73,20 +73,20 @@ def _data(change: Change) -> dict[str, Any]:
     return {**data, "more": change.more, "percent": change.percent}
 
 
-def _show(out: Output, found: Difference, before: Path, after: Path) -> None:
+def _show(out: Output, difference: Difference, before: Path, after: Path) -> None:
     out.table("Total", ("", before.name, after.name, "change", "percent", "limit"), (
         (change.what, _or_dash(change.before), _or_dash(change.after), _more(change),
          "-" if change.percent is None else f"{change.percent:+.2f} %",
          f"above {change.beyond}" if change.beyond else "")
-        for change in found.figures
+        for change in difference.figures
         if change.before is not None or change.after is not None
     ))
-    if found.layers:
+    if difference.layers:
         out.table("Layers that differ", ("layer", "MACs", "instructions", "flash"), (
             (layer.name, _pair(layer.macs), _pair(layer.instructions), _pair(layer.flash))
-            for layer in found.layers
+            for layer in difference.layers
         ))
-    for note in found.notes:
+    for note in difference.notes:
         out.line(note)
 
 

@@ -165,10 +165,10 @@ def on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def asked(what: str, option: str, read: Callable[[str], T]) -> T:
+def asked(question: str, option: str, read: Callable[[str], T]) -> T:
     """Returns the user's answer; asks again until ``read`` takes it without ValueError."""
     if not on_terminal():
-        raise click.UsageError(f"{option} is missing: {what}")
+        raise click.UsageError(f"{option} is missing: {question}")
 
     def checked(text: str) -> T:
         try:
@@ -176,5 +176,5 @@ def asked(what: str, option: str, read: Callable[[str], T]) -> T:
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
 
-    answer: T = click.prompt(what, value_proc=checked, err=True)
+    answer: T = click.prompt(question, value_proc=checked, err=True)
     return answer

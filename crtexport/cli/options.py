@@ -359,9 +359,9 @@ def timeout_option(when: str = "") -> Callable[[Command], Command]:
     )
 
 
-def force_option(what: str) -> Callable[[Command], Command]:
+def force_option(target: str) -> Callable[[Command], Command]:
     """``--force``"""
     return click.option(
         "--force", is_flag=True,
-        help=f"Replace files in {what} that crtexport didn't write, or that you changed."
+        help=f"Replace files in {target} that crtexport didn't write, or that you changed."
     )

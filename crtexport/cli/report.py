@@ -173,16 +173,16 @@ def _option(parameter: click.Parameter, value: object) -> list[str]:
     return found
 
 
-def show(out: Output, made: Report) -> None:
+def show(out: Output, report: Report) -> None:
     """Shows the report in short."""
     from crtexport.cli.short_report import show_costs, show_memories  # noqa: PLC0415
 
-    code = "objects" if made.reproduce.emit == "llvm" else "C sources"
-    fits = {True: "it fits", False: "it doesn't fit", None: "for this computer"}[made.fits]
-    out.line(f"{made.model.name} on {made.board.name}, {code}: {fits}")
+    code = "objects" if report.reproduce.emit == "llvm" else "C sources"
+    fits = {True: "it fits", False: "it doesn't fit", None: "for this computer"}[report.fits]
+    out.line(f"{report.model.name} on {report.board.name}, {code}: {fits}")
     out.line()
-    show_memories(out, made)
-    show_costs(out, made.totals, made.layers)
-    warnings = [one for one in made.findings if one.kind == "warning"]
+    show_memories(out, report)
+    show_costs(out, report.totals, report.layers)
+    warnings = [one for one in report.findings if one.kind == "warning"]
     for one in warnings:
         out.line(f"warning: {one.what}: {one.why}")

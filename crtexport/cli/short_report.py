@@ -15,11 +15,11 @@ from crtexport.support.errors import CrtExportError
 _COSTLIEST = 3
 
 
-def show_memories(out: Output, made: Report) -> None:
+def show_memories(out: Output, report: Report) -> None:
     """Shows what takes how much of each memory; without a board's memories, the sums."""
-    rows = list(memory_rows(made.memories))
+    rows = list(memory_rows(report.memories))
     if not rows:
-        rows = [("flash", made.totals.flash, ""), ("RAM", made.totals.ram, "")]
+        rows = [("flash", report.totals.flash, ""), ("RAM", report.totals.ram, "")]
     out.table("Memory", ("what", "bytes", "of the board"), rows)
 
 
@@ -68,12 +68,12 @@ def show_export(out: Output, exported: Exported) -> None:
 
 
 def _show_costs(
-    out: Output, what: str, about: str, macs: int, instructions: int | None,
+    out: Output, title: str, about: str, macs: int, instructions: int | None,
     layers: Sequence[Layer],
 ) -> None:
     words = [f"{macs:,} multiply-accumulates"]
     words += [] if instructions is None else [f"{about}{instructions:,} instructions"]
-    out.line(f"{what}: {', '.join(words)}")
+    out.line(f"{title}: {', '.join(words)}")
     cost = _instructions if instructions else _macs
     whole = instructions or macs
     first = sorted(layers, key=cost, reverse=True)[:_COSTLIEST]

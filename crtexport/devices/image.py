@@ -174,16 +174,16 @@ def stored_image(path: Path, compression: Compression, align: int) -> Stored:
     return Stored(header, data, offset)
 
 
-def _compressed(program: memoryview, how: Compression, align: int, where: str) -> bytes:
+def _compressed(program: memoryview, compression: Compression, align: int, where: str) -> bytes:
     if len(program) > MAX_COMPRESSED:
         raise CrtExportError(
             f"a program of {len(program):,} bytes is too large to be inflated into RAM; "
             f"{MAX_COMPRESSED:,} is the most",
             location=where, hint='use it in place: "compression": "none"',
         )
-    if how == "smallest":
+    if compression == "smallest":
         return smallest(program, align=align, where=where)
-    return encode(program, Method[how.upper()], align=align, where=where)
+    return encode(program, Method[compression.upper()], align=align, where=where)
 
 
 def _check(size: int, align: int, where: str) -> None:

@@ -68,9 +68,9 @@ def sources(activating: Collection[str], device_code: Iterable[Path] = ()) -> di
     }
 
 
-def _texts(given: Iterable[Path]) -> dict[str, str]:
+def _texts(paths: Iterable[Path]) -> dict[str, str]:
     texts: dict[str, str] = {}
-    for path in given:
+    for path in paths:
         if path.suffix != ".c" or path.name in texts:
             raise CrtExportError(
                 "code for devices is C source (*.c), each file of a name of its own",

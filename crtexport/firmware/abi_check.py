@@ -59,9 +59,9 @@ def check_linkable(package: Package, board: Board, abi: ElfAbi) -> None:
             raise _refusal("byte order", order, mine, where, "metadata.json")
 
 
-def _refusal(what: str, theirs: str, ours: str, *where: str) -> CrtExportError:
+def _refusal(property_name: str, theirs: str, ours: str, *where: str) -> CrtExportError:
     return CrtExportError(
-        f"the package was made for another {what}: {theirs}; this build has {ours}",
+        f"the package was made for another {property_name}: {theirs}; this build has {ours}",
         location=where,
         hint=(
             "export the model for this build: name the model instead of the package, or export "

@@ -53,14 +53,14 @@ def _names(module: ExternalModule) -> list[str]:
     return sorted(path.name for path in module.files)
 
 
-def _same(name: str, one: ExternalFiles, other: ExternalFiles) -> bool:
-    if name in one.sources:
-        return one.sources[name] == other.sources.get(name)
-    return name in other.objects and _same_bytes(one.objects[name], other.objects[name])
+def _same(name: str, files: ExternalFiles, other: ExternalFiles) -> bool:
+    if name in files.sources:
+        return files.sources[name] == other.sources.get(name)
+    return name in other.objects and _same_bytes(files.objects[name], other.objects[name])
 
 
-def _same_bytes(one: Blob, other: Blob) -> bool:
-    if blob_size(one) != blob_size(other):
+def _same_bytes(blob: Blob, other: Blob) -> bool:
+    if blob_size(blob) != blob_size(other):
         return False
-    pieces = zip(blob_chunks(one), blob_chunks(other), strict=True)
+    pieces = zip(blob_chunks(blob), blob_chunks(other), strict=True)
     return all(piece == same for piece, same in pieces)

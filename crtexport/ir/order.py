@@ -30,16 +30,16 @@ def misplaced_use(graph: Graph, node: Node, position: int, tensor: int) -> CrtEx
 
 
 def _cycle(
-    graph: Graph, producers: Mapping[int, int], start: int, wanted: set[int]
+    graph: Graph, producers: Mapping[int, int], start: int, targets: set[int]
 ) -> list[int]:
     """Returns nodes from ``start`` on, each of which needs a result of the next, up to one that
-    needs one of ``wanted``; empty where ``start`` needs none."""
+    needs one of ``targets``; empty where ``start`` needs none."""
     needed_by: dict[int, int | None] = {start: None}
     waiting = [start]
     while waiting:
         number = waiting.pop()
         inputs = [tensor for tensor in graph.nodes[number].inputs if tensor is not None]
-        if wanted.intersection(inputs):
+        if targets.intersection(inputs):
             found, step = [number], needed_by[number]
             while step is not None:
                 found.insert(0, step)

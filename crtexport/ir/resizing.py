@@ -18,19 +18,19 @@ ONE = 1 << 10
 _HALF = np.float32(0.5)
 
 
-def _ratio(size: int, wanted: int, *, align_corners: bool) -> np.float32:
+def _ratio(size: int, output_size: int, *, align_corners: bool) -> np.float32:
     """Pixels of the input per pixel of the output."""
-    if align_corners and wanted > 1:
-        return np.float32(size - 1) / np.float32(wanted - 1)
-    return np.float32(size) / np.float32(wanted)
+    if align_corners and output_size > 1:
+        return np.float32(size - 1) / np.float32(output_size - 1)
+    return np.float32(size) / np.float32(output_size)
 
 
-def nearest(op: Resize, size: int, wanted: int) -> list[int]:
+def nearest(op: Resize, size: int, output_size: int) -> list[int]:
     """The row (or column) that each one of the output is a copy of (``GetNearestNeighbor``)."""
-    ratio = _ratio(size, wanted, align_corners=op.align_corners)
+    ratio = _ratio(size, output_size, align_corners=op.align_corners)
     offset = _HALF if op.half_pixel_centers else np.float32(0.0)
     result = []
-    for number in range(wanted):
+    for number in range(output_size):
         place = float(np.float32(np.float32(number) + offset) * ratio)
         # Halves away from zero, and no place is negative.
         whole = math.floor(place + 0.5) if op.align_corners else math.floor(place)
@@ -46,10 +46,10 @@ class Blend(Struct, frozen=True):
     part: npt.NDArray[np.generic]
 
 
-def float_blend(op: Resize, size: int, wanted: int) -> Blend:
+def float_blend(op: Resize, size: int, output_size: int) -> Blend:
     """Parts of 1 in float32 (``ComputeInterpolationValues``)."""
-    ratio = _ratio(size, wanted, align_corners=op.align_corners)
-    place = np.arange(wanted, dtype=np.float32)
+    ratio = _ratio(size, output_size, align_corners=op.align_corners)
+    place = np.arange(output_size, dtype=np.float32)
     place = (place + _HALF) * ratio - _HALF if op.half_pixel_centers else place * ratio
     lower = np.clip(np.floor(place), 0, size - 1).astype(np.int64)
     upper = np.clip(np.ceil(place), 0, size - 1).astype(np.int64)
@@ -57,14 +57,14 @@ def float_blend(op: Resize, size: int, wanted: int) -> Blend:
     return Blend(lower.tolist(), upper.tolist(), part.astype(np.float32))
 
 
-def integer_blend(op: Resize, size: int, wanted: int) -> Blend:
+def integer_blend(op: Resize, size: int, output_size: int) -> Blend:
     """Parts of 1024 (``ComputeInterpolationValuesInteger``); divisions truncate toward zero."""
-    if op.align_corners and wanted > 1:
-        ratio = (ONE * (size - 1) + (wanted - 1) // 2) // (wanted - 1)
+    if op.align_corners and output_size > 1:
+        ratio = (ONE * (size - 1) + (output_size - 1) // 2) // (output_size - 1)
     else:
-        ratio = (ONE * size + wanted // 2) // wanted
+        ratio = (ONE * size + output_size // 2) // output_size
     lower, upper, part = [], [], []
-    for number in range(wanted):
+    for number in range(output_size):
         place = number * ratio
         if op.half_pixel_centers:
             place += ratio // 2 - ONE // 2

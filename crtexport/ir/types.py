@@ -176,9 +176,9 @@ class ConstantRef(Struct, frozen=True):
             raise CrtExportError("a constant has neither bytes nor a file")
         return self.path.open("rb")
 
-    def _cut(self, left: int) -> CrtExportError:
+    def _cut(self, missing: int) -> CrtExportError:
         return CrtExportError(
-            f"the file ends {left} bytes before the end of a constant", location=str(self.path)
+            f"the file ends {missing} bytes before the end of a constant", location=str(self.path)
         )
 
     def part(self, start: int, nbytes: int) -> bytes:

@@ -158,7 +158,7 @@ def assigned_names(body: Body) -> frozenset[str]:
     return frozenset(names)
 
 
-def _divisor(whole: Expr, product: kir.Binary) -> int | None:
+def _divisor(dividend: Expr, product: kir.Binary) -> int | None:
     """Returns d if ``whole - product`` has the form ``x - x / d * d``."""
     quotient, factor = product.a, product.b
     if product.op is not _MUL or not isinstance(quotient, kir.Binary) or quotient.op is not _DIV:
@@ -166,7 +166,7 @@ def _divisor(whole: Expr, product: kir.Binary) -> int | None:
     divisor = quotient.b
     if not (isinstance(divisor, kir.Const) and isinstance(factor, kir.Const)):
         return None
-    same = divisor.value == factor.value and divisor.value > 0 and whole == quotient.a
+    same = divisor.value == factor.value and divisor.value > 0 and dividend == quotient.a
     return int(divisor.value) if same else None
 
 

@@ -20,9 +20,9 @@ class LazyFact(Generic[T]):
     """
 
     def __init__(
-        self, value: Expr, known: Mapping[str, T | LazyFact[T]], find: Callable[[Expr], T]
+        self, value: Expr, facts: Mapping[str, T | LazyFact[T]], find: Callable[[Expr], T]
     ) -> None:
-        self._value, self._known, self._find = value, known, find
+        self._value, self._known, self._find = value, facts, find
         self._found: list[T] = []
 
     def found(self) -> T:

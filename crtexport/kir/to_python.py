@@ -226,8 +226,8 @@ class Translator:
 
     # -- expressions
 
-    def _proven(self, allowed: Interval, found: Interval | None) -> bool:
-        return self.use_intervals and found is not None and contains(allowed, found)
+    def _proven(self, allowed: Interval, interval: Interval | None) -> bool:
+        return self.use_intervals and interval is not None and contains(allowed, interval)
 
     def _named(self, code: _Code) -> tuple[str, str]:
         """Returns text that evaluates and names a value, and the name."""

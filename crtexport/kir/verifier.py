@@ -57,17 +57,17 @@ def verify(kernel: Kernel, params: Bounds | None = None) -> None:
     _Verifier(kernel, params or {}).kernel_()
 
 
-def verify_narrow(kernel: Kernel, known: Bounds, index_bits: int) -> None:
+def verify_narrow(kernel: Kernel, bounds: Bounds, index_bits: int) -> None:
     """Raises KernelError unless all that a well-formed kernel computes in ``index`` fits into
     ``index_bits``.
 
-    ``known``: values or intervals of parameters, and of the elements of buffers.
+    ``bounds``: values or intervals of parameters, and of the elements of buffers.
     """
     narrow = _Narrow(
         type_range(_INDEX, index_bits),
-        {b.name: v for b in kernel.buffers if isinstance(v := known.get(b.name), tuple)},
+        {b.name: v for b in kernel.buffers if isinstance(v := bounds.get(b.name), tuple)},
     )
-    params = {p.name: known[p.name] for p in kernel.params if p.name in known}
+    params = {p.name: bounds[p.name] for p in kernel.params if p.name in bounds}
     for walk in itertools.count():
         narrow.grown, narrow.widens = False, walk >= _WALKS
         _Verifier(kernel, params, narrow).kernel_()
@@ -95,12 +95,12 @@ class _Narrow:
         self.settled: dict[str, Interval] = {}
         self.grown = self.widens = False
 
-    def settle(self, var: kir.Var, found: Interval | None) -> Interval | None:
+    def settle(self, var: kir.Var, assigned: Interval | None) -> Interval | None:
         """Returns the interval of a Local, widened by that of a value assigned to it."""
-        if found is None:
+        if assigned is None:
             return None
         before = self.settled.get(var.name)
-        after = found if before is None else hull(before, found)
+        after = assigned if before is None else hull(before, assigned)
         if after != before:
             self.grown = True
             self.settled[var.name] = type_range(var.type) if self.widens else after
@@ -265,9 +265,9 @@ class _Verifier:
 
     # -- expressions
 
-    def same(self, expected: Scalar, found: Scalar, what: str) -> None:
-        if expected is not found:
-            self.fail(f"{what} needs {expected.value}, got {found.value}")
+    def same(self, expected: Scalar, actual: Scalar, what: str) -> None:
+        if expected is not actual:
+            self.fail(f"{what} needs {expected.value}, got {actual.value}")
 
     def known(self, buffer: Buffer) -> None:
         found = self.buffers.get(buffer.name)

@@ -143,18 +143,19 @@ class LowerIn(Protocol):
 
 
 def lower_graph(
-    graph: Graph, lower_in: LowerIn, kept: Mapping[int, LoweredNode] = MappingProxyType({}),
+    graph: Graph, lower_in: LowerIn,
+    already_lowered: Mapping[int, LoweredNode] = MappingProxyType({}),
     runs: Sequence[int] = (), around: Graph | None = None,
 ) -> LoweredGraph:
     """Returns a graph lowered, with the graphs that its nodes run; those whose numbers are in
-    ``kept`` stay as they were lowered before. ``runs`` and ``around`` are those of
+    ``already_lowered`` stay as they were lowered before. ``runs`` and ``around`` are those of
     :class:`LowerIn`.
     """
     lower = lower_in(graph, runs, around)
 
     def lowered(number: int, node: Node) -> LoweredNode:
-        if number in kept:
-            return kept[number]
+        if number in already_lowered:
+            return already_lowered[number]
         context = Context(graph, node)
         if node.graphs:
             return LoweredNode(

@@ -36,34 +36,34 @@ def verify(lowered: LoweredGraph) -> None:
             verify(nested)
 
 
-def _problem(one: LoweredNode) -> str:
+def _problem(entry: LoweredNode) -> str:
     """Returns the problem of a node; "" if there is none."""
-    node = one.node
-    if len(one.graphs) != len(node.graphs) or any(
-        lowered.graph is not graph for lowered, graph in zip(one.graphs, node.graphs, strict=True)
+    node = entry.node
+    if len(entry.graphs) != len(node.graphs) or any(
+        lowered.graph is not graph for lowered, graph in zip(entry.graphs, node.graphs, strict=True)
     ):
         return "other graphs are lowered than it runs"
-    if len(one.copies) != (len(node.outputs) if isinstance(node.op, While) else 0):
-        return f"{len(one.copies)} copies of what it works on"
-    if (one.rows is not None) != (isinstance(node.op, Cascade) and not one.problems):
+    if len(entry.copies) != (len(node.outputs) if isinstance(node.op, While) else 0):
+        return f"{len(entry.copies)} copies of what it works on"
+    if (entry.rows is not None) != (isinstance(node.op, Cascade) and not entry.problems):
         return "only cascades run row by row"
-    needed = not (node.graphs or isinstance(node.op, Cascade | Foreign) or one.problems)
-    if needed != (one.build is not None):
+    needed = not (node.graphs or isinstance(node.op, Cascade | Foreign) or entry.problems)
+    if needed != (entry.build is not None):
         return "it has no kernel" if needed else "it needs no kernel, but has one"
     if not needed:
         return ""
-    if one.chosen not in one.candidates or len({*one.candidates}) != len(one.candidates):
-        return f"{one.chosen!r} is chosen, of {', '.join(map(repr, one.candidates))}"
-    kernel, args = one.lowered.kernel, one.lowered.args
+    if entry.chosen not in entry.candidates or len({*entry.candidates}) != len(entry.candidates):
+        return f"{entry.chosen!r} is chosen, of {', '.join(map(repr, entry.candidates))}"
+    kernel, args = entry.lowered.kernel, entry.lowered.args
     if len(kernel.buffers) != len(args):
         return f"{len(kernel.buffers)} buffers, but {len(args)} bindings"
-    wrong = (_misbound(one, *bound) for bound in zip(kernel.buffers, args, strict=True))
+    wrong = (_misbound(entry, *bound) for bound in zip(kernel.buffers, args, strict=True))
     return next((problem for problem in wrong if problem), "")
 
 
-def _misbound(one: LoweredNode, buffer: Buffer, arg: KernelArg) -> str:
+def _misbound(entry: LoweredNode, buffer: Buffer, arg: KernelArg) -> str:
     """Returns the problem of a buffer's binding; "" if there is none."""
-    node, graph = one.node, one.context.graph
+    node, graph = entry.node, entry.context.graph
     match arg:
         case InputTensor(position):
             tensor = node.inputs[position] if 0 <= position < len(node.inputs) else None

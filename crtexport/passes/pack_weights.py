@@ -18,12 +18,12 @@ _BY_UNITS = (Conv2D, FullyConnected)
 of one channel share a byte."""
 
 
-def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
+def pack_weights(graph: Graph, allowed: Callable[[Graph, Node], bool]) -> Graph:
     """Returns ``graph`` with packed weights where their values fit 4 or 2 bits, whatever their type
     in the file.
 
     Weights are packed only if all their readers are convolutions (also depthwise and transposed) or
-    fully connected layers, and ``wanted`` agrees for each reader, given the graph with packed
+    fully connected layers, and ``allowed`` agrees for each reader, given the graph with packed
     weights. Requires: nothing. Ensures: the same results.
     """
     layers: dict[int, list[Node]] = {}
@@ -43,10 +43,10 @@ def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
             continue
         packed = replace(tensors[number], packed_bits=bits)
         changed = (*graph.tensors[:number], packed, *graph.tensors[number + 1 :])
-        if all(wanted(replace(graph, tensors=changed), node) for node in readers):
+        if all(allowed(replace(graph, tensors=changed), node) for node in readers):
             tensors[number] = packed
     nodes = tuple(
-        replace(node, graphs=tuple(pack_weights(inner, wanted) for inner in node.graphs))
+        replace(node, graphs=tuple(pack_weights(inner, allowed) for inner in node.graphs))
         if node.graphs else node
         for node in graph.nodes
     )

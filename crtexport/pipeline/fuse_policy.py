@@ -41,13 +41,13 @@ class Pair(Struct, frozen=True):
 
 
 def pairs(
-    graph: Graph, target: Target, optimize: str, wanted: Callable[[Pair], bool] = lambda _: True
+    graph: Graph, target: Target, optimize: str, allowed: Callable[[Pair], bool] = lambda _: True
 ) -> list[Pair]:
     """Returns the candidates for fusion: each layer whose result only one node reads with that
     node, where it is a sum, difference or product of two tensors of one shape, or a maximum or mean
     of windows that don't overlap.
 
-    No variants are made of those that aren't ``wanted``.
+    No variants are made of those that aren't ``allowed``.
     """
     computed_by = {t: number for number, node in enumerate(graph.nodes) for t in node.outputs}
     read = Counter(t for node in graph.nodes for t in node.inputs)
@@ -59,7 +59,7 @@ def pairs(
             if layer is None or read[tensor] > 1:
                 continue
             pair = Pair(layer, number)
-            candidate = isinstance(graph.nodes[layer].op, _LAYERS) and wanted(pair)
+            candidate = isinstance(graph.nodes[layer].op, _LAYERS) and allowed(pair)
             if candidate and _possible(graph, pair, target, optimize):
                 found.append(pair)
     return found

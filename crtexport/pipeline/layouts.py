@@ -129,11 +129,11 @@ def _ways(
     )
 
 
-def _too_small(graph: Graph, ways: Ways, wanted: int, whole: Made | None = None) -> Made:
+def _too_small(graph: Graph, ways: Ways, limit: int, whole: Made | None = None) -> Made:
     least = choice.least(ways, whole)[1].total
     otherwise = "" if whole is None else f", {whole[1].total} with one whole tensor after another"
     raise CrtExportError(
-        f"the workspace takes {least} bytes at least{otherwise}, but {wanted} were asked for",
+        f"the workspace takes {least} bytes at least{otherwise}, but {limit} were asked for",
         location=graph.source, hint="allow more with --ram, or make the network smaller",
     )
 

@@ -356,10 +356,10 @@ class _Run:
             self.fail(f"place {slot} of {self.name(tensor)} holds no row of it")
         return held
 
-    def _read(self, place: RowPlace, wanted: Sequence[_Held]) -> Range:
+    def _read(self, place: RowPlace, rows: Sequence[_Held]) -> Range:
         """The bytes of a place, which must hold these rows."""
         at, size = self._bytes(place, reading=True), self._row(place.tensor)
-        for number, held in enumerate(wanted):
+        for number, held in enumerate(rows):
             start = at.start + number * size
             part = replace(at, start=start, end=start + size)
             if self.memory.stranger(part, self._number(held), start) is not None:

@@ -95,14 +95,14 @@ def plan(
     return best if best is not None else Plan((), (), 0, alignment, io_in_workspace)
 
 
-def _rows(lowered: LoweredGraph, alignment: int, known: RowPlans) -> dict[int, RowPlan]:
+def _rows(lowered: LoweredGraph, alignment: int, planned: RowPlans) -> dict[int, RowPlan]:
     """Returns the plans of cascades' rows, by the numbers of their nodes."""
     found = {}
     for number, node in enumerate(lowered.nodes):
         if node.rows is not None:
-            if node.node not in known:
-                known[node.node] = row_plan(lowered.graph, node.rows, alignment)
-            found[number] = known[node.node]
+            if node.node not in planned:
+                planned[node.node] = row_plan(lowered.graph, node.rows, alignment)
+            found[number] = planned[node.node]
     return found
 
 

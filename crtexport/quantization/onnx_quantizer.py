@@ -137,10 +137,11 @@ class Quantizer:
         return found
 
     def quantized(
-        self, keep: list[str], activations: str, form: str = "qdq", wide: Sequence[str] = ()
+        self, keep: list[str], activations: str, form: str = "qdq",
+        int16_layers: Sequence[str] = (),
     ) -> Any:
-        """Returns the network quantized but for ``keep``, with the results of the layers ``wide``
-        and those that the job names in 16 bits."""
+        """Returns the quantized network (a ModelProto). The layers in ``keep`` stay in float; the
+        results of ``int16_layers`` and of those that the job names have 16 bits."""
         types = {
             "int8": quant_utils.QuantType.QInt8, "uint8": quant_utils.QuantType.QUInt8,
             "int16": quant_utils.QuantType.QInt16,
@@ -149,7 +150,7 @@ class Quantizer:
             self.ranges, [], self.kept(keep), self.operators,
             {
                 "ActivationSymmetric": activations == _SYMMETRIC, "WeightSymmetric": True,
-                "TensorQuantOverrides": self.wide([*self.job["wide"], *wide]),
+                "TensorQuantOverrides": self.wide([*self.job["wide"], *int16_layers]),
                 "UseQDQContribOps": opset(self.model) < STANDARD_INT16,
             },
         )
@@ -167,18 +168,18 @@ class Quantizer:
         return made.model.model
 
 
-def session(model: Any, wanted: list[str] | None = None) -> Any:
+def session(model: Any, outputs: list[str] | None = None) -> Any:
     """Returns a network in ONNX Runtime: as it is, or node by node as the file says, with the
-    tensors ``wanted`` as its outputs."""
+    tensors ``outputs`` as its outputs."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    if wanted is not None:
+    if outputs is not None:
         model = copy.deepcopy(model)
         there = {value.name for value in model.graph.output}
         model.graph.output.extend(
             helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
-            for name in wanted if name not in there
+            for name in outputs if name not in there
         )
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(
@@ -278,10 +279,13 @@ def suspects(layers: list[Layer]) -> list[str]:
 
 
 def ratio(
-    quantizer: Quantizer, activations: str, keep: Sequence[str] = (), wide: Sequence[str] = ()
+    quantizer: Quantizer, activations: str, keep: Sequence[str] = (),
+    int16_layers: Sequence[str] = (),
 ) -> float:
     """Returns the least ratio of all outputs in dB, with more layers kept in float or 16 bits."""
-    made = quantizer.quantized([*quantizer.job["keep"], *keep], activations, wide=wide)
+    made = quantizer.quantized(
+        [*quantizer.job["keep"], *keep], activations, int16_layers=int16_layers
+    )
     errors = outputs_error(quantizer.exact, made, quantizer.samples, HINT_SAMPLES)
     return min((error.sqnr for error in errors.values()), default=math.inf)
 
@@ -298,7 +302,7 @@ def hint_for(
     words = names if narrow and job["format"] == "qdq" else []
     return best_hint(
         before, [(ratio(quantizer, kind, keep=[name]), name) for name in names],
-        [(ratio(quantizer, kind, wide=[name]), name) for name in words],
+        [(ratio(quantizer, kind, int16_layers=[name]), name) for name in words],
         (lambda: ratio(quantizer, _SYMMETRIC)) if narrow else None,
     )
 

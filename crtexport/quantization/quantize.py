@@ -249,10 +249,10 @@ def _work(
     return found
 
 
-def _write(made: Path, place: Path) -> None:
+def _write(temporary: Path, place: Path) -> None:
     try:
         with replacing(place) as stream:
-            stream.write(made.read_bytes())
+            stream.write(temporary.read_bytes())
     except OSError as error:
         raise CrtExportError(
             f"the file can't be written ({error.strerror or error})", location=str(place)

@@ -55,11 +55,11 @@ class Error:
         self.signal: Any = 0.0
         self.noise: Any = 0.0
 
-    def add(self, exact: Any, found: Any) -> None:
-        exact, found = np.asarray(exact, np.float64), np.asarray(found, np.float64)
+    def add(self, exact: Any, quantized: Any) -> None:
+        exact, quantized = np.asarray(exact, np.float64), np.asarray(quantized, np.float64)
         others = tuple(i for i in range(exact.ndim) if i != self.axis % max(exact.ndim, 1))
         self.signal = self.signal + np.square(exact).sum(axis=others)
-        self.noise = self.noise + np.square(exact - found).sum(axis=others)
+        self.noise = self.noise + np.square(exact - quantized).sum(axis=others)
 
     @property
     def sqnr(self) -> float:

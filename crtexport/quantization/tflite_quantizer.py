@@ -120,12 +120,12 @@ class Quantizer:
                 )
         return list(names)
 
-    def quantized(self, keep: Sequence[str], wide: Sequence[str], bits: int) -> bytes:
-        """Returns the network quantized but for ``keep``; the layers ``wide`` take and give 16
-        bits."""
+    def quantized(self, keep: Sequence[str], int16_layers: Sequence[str], bits: int) -> bytes:
+        """Returns the quantized network, as the bytes of a .tflite file. The layers in ``keep``
+        stay in float; inputs and outputs of ``int16_layers`` have 16 bits."""
         recipe = RecipeManager()
         recipe.add_static_config(".*", _ALL, activation_num_bits=bits, weight_num_bits=8)
-        for name in self.checked(wide):
+        for name in self.checked(int16_layers):
             recipe.add_static_config(
                 _scope(name), _ALL, activation_num_bits=16, weight_num_bits=8
             )
@@ -148,10 +148,12 @@ class Quantizer:
                 error.add(self.exact.real(one), other.real(two))
         return errors
 
-    def ratio(self, keep: Sequence[str] = (), wide: Sequence[str] = (), bits: int = 0) -> float:
+    def ratio(
+        self, keep: Sequence[str] = (), int16_layers: Sequence[str] = (), bits: int = 0
+    ) -> float:
         """Returns the least ratio of all outputs in dB, with more layers in float or 16 bits."""
         content = self.quantized(
-            [*self.job["keep"], *keep], [*self.job["wide"], *wide], bits or _bits(self.job)
+            [*self.job["keep"], *keep], [*self.job["wide"], *int16_layers], bits or _bits(self.job)
         )
         errors = self.output_errors(content, HINT_SAMPLES)
         return min((error.sqnr for error in errors), default=math.inf)
@@ -220,7 +222,7 @@ def hint_for(quantizer: Quantizer, layers: list[dict[str, Any]]) -> dict[str, An
     names, narrow = suspects(quantizer, layers), _bits(quantizer.job) == 8
     return best_hint(
         before, [(quantizer.ratio(keep=[name]), name) for name in names],
-        [(quantizer.ratio(wide=[name]), name) for name in names] if narrow else [],
+        [(quantizer.ratio(int16_layers=[name]), name) for name in names] if narrow else [],
         (lambda: quantizer.ratio(bits=16)) if narrow else None,
     )
 

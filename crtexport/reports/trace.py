@@ -90,16 +90,16 @@ def _unlike(graph: LoweredGraph) -> CrtExportError:
 
 
 def _placed(
-    graph: LoweredGraph, plan: Plan, left: list[Statement], within: str
+    graph: LoweredGraph, plan: Plan, remaining: list[Statement], within: str
 ) -> Iterator[CallSite]:
-    """Takes the statements of a plan's steps from ``left``."""
+    """Takes the statements of a plan's steps from ``remaining``."""
     for step in plan.steps:
         node = graph.nodes[step.node]
         name = f"{within}{node.node}"
         if isinstance(node.node.op, While):
-            yield from _copies(node, left, within)
+            yield from _copies(node, remaining, within)
         inner = list(zip(node.graphs, (inner.plan for inner in step.inner), strict=True))
-        match left.pop(0) if left else None:
+        match remaining.pop(0) if remaining else None:
             case Repeat() | Feed() as group if node.rows is not None:
                 yield from _rows(node.rows, (group,))
             case FunctionCall() as call if not inner:
@@ -109,10 +109,10 @@ def _placed(
                     yield from _whole(*nested, list(body), f"{name}, {role}: ")
             case Loop(before=before, body=body) if inner:
                 yield from _whole(*inner[0], list(before), f"{name}, condition: ")
-                rest = list(body)
-                yield from _placed(*inner[1], rest, f"{name}, body: ")
-                yield from _copies(node, rest, within)
-                if rest:
+                remaining_body = list(body)
+                yield from _placed(*inner[1], remaining_body, f"{name}, body: ")
+                yield from _copies(node, remaining_body, within)
+                if remaining_body:
                     raise _unlike(graph)
             case _:
                 raise _unlike(graph)
@@ -130,18 +130,18 @@ def _rows(
 
 
 def _whole(
-    graph: LoweredGraph, plan: Plan, left: list[Statement], within: str
+    graph: LoweredGraph, plan: Plan, remaining: list[Statement], within: str
 ) -> Iterator[CallSite]:
-    yield from _placed(graph, plan, left, within)
-    if left:
+    yield from _placed(graph, plan, remaining, within)
+    if remaining:
         raise _unlike(graph)
 
 
-def _copies(node: LoweredNode, left: list[Statement], within: str) -> Iterator[CallSite]:
-    """Takes the calls that ``left`` begins with."""
-    while left and isinstance(left[0], FunctionCall):
-        call = left[0]
-        del left[0]
+def _copies(node: LoweredNode, remaining: list[Statement], within: str) -> Iterator[CallSite]:
+    """Takes the calls that ``remaining`` begins with."""
+    while remaining and isinstance(remaining[0], FunctionCall):
+        call = remaining[0]
+        del remaining[0]
         yield CallSite(call, node, f"{within}{call.comment}", copies=True)
 
 
@@ -222,9 +222,9 @@ def executed(
     ]
 
 
-def _together(before: Spent, more: Spent) -> Spent:
+def _together(total: Spent, more: Spent) -> Spent:
     """The sum of both, the first of which may be of no call."""
-    return before + more if before.instructions else more
+    return total + more if total.instructions else more
 
 
 _States = frozenset[int]

@@ -77,7 +77,7 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
     if context.packed_bits:
         with refusing_extremes(context):
             fields = _fields(context, target, optimize)
-            unpacked = _unpacked(context, target, optimize, plain, alone=not fields)
+            unpacked = _unpacked(context, target, optimize, plain, only_variants=not fields)
             return [*fields, *unpacked] or [plain]
     with refusing_extremes(context):
         return [
@@ -145,7 +145,7 @@ def _fields(context: Context, target: Target, optimize: str) -> list[Candidate]:
 
 
 def _unpacked(
-    context: Context, target: Target, optimize: str, plain: Candidate, *, alone: bool
+    context: Context, target: Target, optimize: str, plain: Candidate, *, only_variants: bool
 ) -> list[Candidate]:
     """Returns the variants that unpack packed weights first."""
     if not target.little_endian:
@@ -153,7 +153,7 @@ def _unpacked(
     from crtexport.schedules.common import unpack_first
 
     found = variants_of(unpack_first.of_bytes(context), target, optimize)
-    return unpack_first.candidates(context, found, plain, alone=alone)
+    return unpack_first.candidates(context, found, plain, only_variants=only_variants)
 
 
 def _vectors(

@@ -22,9 +22,9 @@ def count(number: int, of: str) -> str:
     return f"{number:,} {of}{'' if number == 1 else 's'}"
 
 
-def sizes(found: Mapping[str, int]) -> str:
+def sizes(byte_counts: Mapping[str, int]) -> str:
     """``constants 5,832 B, workspace 640 B``, without what takes no bytes."""
-    return ", ".join(f"{name} {size:,} B" for name, size in found.items() if size)
+    return ", ".join(f"{name} {size:,} B" for name, size in byte_counts.items() if size)
 
 
 def table(

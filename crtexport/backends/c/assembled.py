@@ -12,12 +12,12 @@ from crtexport.kir.walk import expressions, variables, walk
 _CHANGED = '"r0", "r1", "r2", "r3", "r12", "lr", "cc", "memory"'
 
 
-def function(name: str, made: Assembled, kernel: Kernel) -> str:
+def function(name: str, assembled: Assembled, kernel: Kernel) -> str:
     """The definition of a function that consists of instructions alone: compilers add none and
     don't look into it."""
     buffers = {buffer.name: buffer for buffer in kernel.buffers}
     params = []
-    for number, argument in enumerate(made.arguments):
+    for number, argument in enumerate(assembled.arguments):
         type_ = "int32_t "
         if argument.buffer:
             buffer = buffers[argument.buffer]
@@ -25,7 +25,7 @@ def function(name: str, made: Assembled, kernel: Kernel) -> str:
         params.append(f"    {type_}{argument.name}_{number} CRT_GIVEN")
     lines = [
         f'        "{line}\\n"' if line.endswith(":") else f'        "\\t{line}\\n"'
-        for line in made.lines
+        for line in assembled.lines
     ]
     return "\n".join([
         "#if CRT_ASSEMBLY", "__attribute__((naked, noinline))", f"static void {name}(",
@@ -34,14 +34,14 @@ def function(name: str, made: Assembled, kernel: Kernel) -> str:
     ])
 
 
-def idle(loop: For, made: Assembled) -> Iterator[str]:
+def idle(loop: For, assembled: Assembled) -> Iterator[str]:
     """Yields the variables from outside that a loop names, but not a call of its instructions."""
     named = {
         name for stmt in (loop, *walk(loop.body)) for expr in expressions(stmt)
         for name in variables(expr)
     }
     inside = {loop.var.name, *_defined(loop.body)}
-    passed = {name for argument in made.arguments for name in variables(argument.index)}
+    passed = {name for argument in assembled.arguments for name in variables(argument.index)}
     yield from sorted(named - inside - passed)
 
 

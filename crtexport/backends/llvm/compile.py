@@ -157,8 +157,8 @@ def _as_it_is(_name: str, data: bytes) -> bytes:
     return data
 
 
-def _processes(wanted: int) -> int:
-    return max(min(wanted, os.cpu_count() or 1), 1)
+def _processes(jobs: int) -> int:
+    return max(min(jobs, os.cpu_count() or 1), 1)
 
 
 @contextmanager
@@ -338,11 +338,11 @@ def _encoded(text: str) -> tuple[bytes]:
     return (text.encode(),)
 
 
-def _only(wanted: str, text: str) -> str:
+def _only(name: str, text: str) -> str:
     """Returns ``text`` with one function visible and the bodies of all others emptied."""
 
     def replaced(function: re.Match[str]) -> str:
-        if function["name"] == wanted:
+        if function["name"] == name:
             return function[0].replace("define internal ", "define ", 1)
         return f"{function['head']}\n  unreachable\n}}"
 

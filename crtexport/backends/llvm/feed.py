@@ -97,10 +97,10 @@ class _Printer:
         ])
 
     def _loop(
-        self, before: str, rows: str, number: str, count: str, pools: Sequence[str]
+        self, entry_block: str, rows: str, number: str, count: str, pools: Sequence[str]
     ) -> list[str]:
-        """Calls the function of a row for each of ``count`` rows, at least one; the blocks begin
-        after the one called ``before``, and end in one in which ``%row.next`` is the next row's
+        """Calls the function of a row for each of ``count`` rows, at least one; the blocks follow
+        the one called ``entry_block``, and end in one in which ``%row.next`` is the next row's
         number."""
         feed = self._feed
         wrapped = ["  %row.next = add i32 %row.number, 1"]
@@ -113,9 +113,9 @@ class _Printer:
             ]
         return [
             "  br label %row", "row:",
-            f"  %row.number = phi i32 [ {number}, %{before} ], [ %row.next, %row ]",
-            f"  %row.done = phi i32 [ 0, %{before} ], [ %row.count, %row ]",
-            f"  %row.at = phi ptr [ {rows}, %{before} ], [ %row.after, %row ]",
+            f"  %row.number = phi i32 [ {number}, %{entry_block} ], [ %row.next, %row ]",
+            f"  %row.done = phi i32 [ 0, %{entry_block} ], [ %row.count, %row ]",
+            f"  %row.at = phi ptr [ {rows}, %{entry_block} ], [ %row.after, %row ]",
             self._call(self._row, [*pools, "%row.at"], "%row.number"),
             f"  %row.after = getelementptr i8, ptr %row.at, {self._index} {feed.row_bytes}",
             *wrapped,

@@ -52,12 +52,12 @@ def riscv_family(isa: str) -> str:
     return "riscv32imc" if {*"imc"} <= letters else ""
 
 
-def plain_name(text: str, taken: dict[str, Memory]) -> str:
-    """Returns a key for a memory called ``text`` that isn't among ``taken``."""
+def plain_name(text: str, existing: dict[str, Memory]) -> str:
+    """Returns a key for a memory called ``text`` that isn't among ``existing``."""
     name = re.sub(r"[^a-z0-9_]+", "_", text.lower()).strip("_")
     if not re.match(r"[a-z]", name):
         name = f"memory_{name}".rstrip("_")
     number, found = 2, name
-    while found in taken:
+    while found in existing:
         found, number = f"{name}_{number}", number + 1
     return found

@@ -49,22 +49,22 @@ def refill(core: Core, bound: Bound) -> int:
     return _REFILL.get(core, bound + 1)
 
 
-def cycles(one: Decoded, before: Decoded | None, core: Core, bound: Bound) -> int:
+def cycles(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bound) -> int:
     """Returns the cycles of an instruction behind another one, None where a branch leads to it;
     without those of a branch that is taken."""
     if core in _REFILL:
-        return _small(one)
-    took = _alone(one, before, core, bound)
-    if before is None or bound is Bound.LOW:
+        return _small(instruction)
+    took = _alone(instruction, previous, core, bound)
+    if previous is None or bound is Bound.LOW:
         return took
-    if one.accesses and one.base & before.writes and not before.accesses and (
-        before.kind not in _FLOATS
+    if instruction.accesses and instruction.base & previous.writes and not previous.accesses and (
+        previous.kind not in _FLOATS
     ):
         took += 1
-    if before.kind in _FLOATS and before.writes & one.reads:
+    if previous.kind in _FLOATS and previous.writes & instruction.reads:
         took += 1
-    if bound is Bound.HIGH and before.kind in _PRODUCTS and one.kind is not Kind.IT and (
-        before.writes & (one.reads - one.added)
+    if bound is Bound.HIGH and previous.kind in _PRODUCTS and instruction.kind is not Kind.IT and (
+        previous.writes & (instruction.reads - instruction.added)
     ):
         took += 1
     return took
@@ -74,19 +74,19 @@ _FLOATS = (Kind.FLOAT, Kind.FLOAT_ACCUMULATE, Kind.FLOAT_DIVIDE, Kind.TWO_MOVES)
 _PRODUCTS = (Kind.MULTIPLY, Kind.ACCUMULATE, Kind.LONG_MULTIPLY, Kind.LONG_ACCUMULATE)
 
 
-def _small(one: Decoded) -> int:
+def _small(instruction: Decoded) -> int:
     """On cores without a pipeline for memory."""
-    if one.count:
-        return 1 + one.count
-    return 2 if one.accesses else 1
+    if instruction.count:
+        return 1 + instruction.count
+    return 2 if instruction.accesses else 1
 
 
-def _alone(one: Decoded, before: Decoded | None, core: Core, bound: Bound) -> int:
-    if one.count:
-        return 1 + one.count
-    if one.accesses:
-        return _access(one, before, core, bound)
-    match one.kind:
+def _alone(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bound) -> int:
+    if instruction.count:
+        return 1 + instruction.count
+    if instruction.accesses:
+        return _access(instruction, previous, core, bound)
+    match instruction.kind:
         case Kind.TABLE_BRANCH | Kind.TWO_MOVES:
             return 2
         case Kind.DIVIDE:
@@ -98,27 +98,30 @@ def _alone(one: Decoded, before: Decoded | None, core: Core, bound: Bound) -> in
         case Kind.FLOAT_ACCUMULATE:
             return 3
         case _:
-            return _LONG[one.kind][bound] if core is Core.M3 and one.kind in _LONG else 1
+            long = core is Core.M3 and instruction.kind in _LONG
+            return _LONG[instruction.kind][bound] if long else 1
 
 
-def _access(one: Decoded, before: Decoded | None, core: Core, bound: Bound) -> int:
-    piped = before is not None and _pipes(before, one, core, bound)
-    if one.kind is Kind.STORE:
-        return 2 if one.indexed and not piped else 1
-    took = 2 if _waits(one, core, bound) or not piped else 1
-    return took + (PC in one.base and bound is Bound.HIGH)
+def _access(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bound) -> int:
+    piped = previous is not None and _pipes(previous, instruction, core, bound)
+    if instruction.kind is Kind.STORE:
+        return 2 if instruction.indexed and not piped else 1
+    took = 2 if _waits(instruction, core, bound) or not piped else 1
+    return took + (PC in instruction.base and bound is Bound.HIGH)
 
 
-def _waits(one: Decoded, core: Core, bound: Bound) -> bool:
+def _waits(instruction: Decoded, core: Core, bound: Bound) -> bool:
     """Returns whether nothing overlaps with a load, since it changes its base."""
-    return one.kind is Kind.LOAD and one.updates and (bound is Bound.HIGH or core is Core.M3)
+    if instruction.kind is not Kind.LOAD or not instruction.updates:
+        return False
+    return bound is Bound.HIGH or core is Core.M3
 
 
-def _pipes(before: Decoded, one: Decoded, core: Core, bound: Bound) -> bool:
+def _pipes(previous: Decoded, instruction: Decoded, core: Core, bound: Bound) -> bool:
     """Returns whether a load or store overlaps with the one before."""
-    if not before.single or (before.kind is Kind.STORE and bound is not Bound.LOW):
+    if not previous.single or (previous.kind is Kind.STORE and bound is not Bound.LOW):
         return False
-    wanted = before.writes & one.base
-    if before.kind is Kind.LOAD and wanted and not (before.updates and wanted <= before.base):
+    wanted = previous.writes & instruction.base
+    if previous.kind is Kind.LOAD and wanted and not (previous.updates and wanted <= previous.base):
         return False
-    return not _waits(before, core, bound)
+    return not _waits(previous, core, bound)

@@ -111,7 +111,7 @@ def _check_names(choices: InputChoices, inputs: set[str], parameters: set[str]) 
 
 
 def _type(
-    info: ValueInfo, choices: InputChoices, said: set[str]
+    info: ValueInfo, choices: InputChoices, notes: set[str]
 ) -> tuple[DType, Shape | None]:
     """Returns an input's element type, and its shape if it is known."""
     if info.type is None or info.type.tensor is None:
@@ -136,7 +136,7 @@ def _type(
         if size is None and position == 0:
             size = 1
             name = f" {dim.parameter!r}" if dim.parameter else ""
-            said.add(f"the open dimension{name} of {info.name!r} is taken as 1")
+            notes.add(f"the open dimension{name} of {info.name!r} is taken as 1")
         if size is None:
             option = f"--dim {dim.parameter}=N or " if dim.parameter else ""
             raise CrtExportError(

@@ -49,9 +49,10 @@ class Nested:
         return len(self.builder.tensors) - 1
 
     def graph(
-        self, name: str, inputs: Sequence[Value], outputs: Sequence[int], given: Sequence[int]
+        self, name: str, inputs: Sequence[Value], outputs: Sequence[int], captured: Sequence[int]
     ) -> Graph:
-        """Returns the graph. It takes ``inputs``, and the tensors ``given`` around it, read or not.
+        """Returns the graph. Its inputs are ``inputs``, and then ``captured``, tensors of the
+        graph around it, by their numbers; read or not.
 
         Raises CrtExportError where it computes with integers that have scales.
         """
@@ -59,7 +60,7 @@ class Nested:
             raise _with_scales()
         passed = [
             self.given[number] if number in self.given else self._added(self._outer.tensors[number])
-            for number in given
+            for number in captured
         ]
         return Graph(
             name, tuple(self.builder.tensors), tuple(self.builder.nodes),

@@ -91,37 +91,37 @@ class OnnxNode:
     def dtype(self, value: Value) -> DType:
         return self.builder.type(value.tensor).dtype
 
-    def array(self, value: Value, what: str) -> npt.NDArray[Any]:
+    def array(self, value: Value, role: str) -> npt.NDArray[Any]:
         """Returns the elements of a value that must be constant, and small."""
         tensor = self.builder.tensors[self.builder.arranged(value)]
         if tensor.constant is None:
             raise CrtExportError(
-                f"{what} ({tensor.name!r}) must be constant, but is computed at run time",
+                f"{role} ({tensor.name!r}) must be constant, but is computed at run time",
                 hint="shapes and what steers an operator are fixed while exporting: --bind gives a "
                 "graph input a value, --dim and --input-shape fix its size",
             )
         if tensor.type.elements > _STEERING:
-            raise CrtExportError(f"{what}: {tensor.type} is no such list")
+            raise CrtExportError(f"{role}: {tensor.type} is no such list")
         return tensor.constant.array(tensor.type)
 
-    def integers(self, index: int, what: str) -> tuple[int, ...]:
+    def integers(self, index: int, role: str) -> tuple[int, ...]:
         """Returns the numbers of an input that steers the operator."""
-        array = self.array(self.input(index), what)
+        array = self.array(self.input(index), role)
         if array.dtype.kind not in "iu":
-            raise CrtExportError(f"{what} must be integers, found {array.dtype}")
+            raise CrtExportError(f"{role} must be integers, found {array.dtype}")
         return tuple(array.reshape(-1).tolist())
 
-    def floats(self, index: int, what: str) -> tuple[float, ...]:
+    def floats(self, index: int, role: str) -> tuple[float, ...]:
         """Returns the real numbers of an input that steers the operator."""
-        return tuple(self.array(self.input(index), what).astype(np.float64).reshape(-1).tolist())
+        return tuple(self.array(self.input(index), role).astype(np.float64).reshape(-1).tolist())
 
-    def number(self, index: int, what: str, default: float | None = None) -> float:
+    def number(self, index: int, role: str, default: float | None = None) -> float:
         """Returns the one number of an input that steers the operator."""
         if default is not None and self.optional(index) is None:
             return default
-        values = self.floats(index, what)
+        values = self.floats(index, role)
         if len(values) != 1:
-            raise CrtExportError(f"{what} must be one number, found {len(values)}")
+            raise CrtExportError(f"{role} must be one number, found {len(values)}")
         return values[0]
 
     # -- attributes

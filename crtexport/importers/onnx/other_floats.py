@@ -49,44 +49,44 @@ class OtherFloats:
         self._computed: dict[int, int] = {}
         self._stored: dict[tuple[int, DType], int] = {}
 
-    def inputs(self, operator: str, given: Sequence[Value | None]) -> list[Value | None]:
+    def inputs(self, operator: str, values: Sequence[Value | None]) -> list[Value | None]:
         """Returns what an operator reads for its inputs."""
         if operator in _AS_THEY_ARE:
-            return list(given)
+            return list(values)
         return [
             value if value is None or self._dtype(value) not in OTHER_FLOATS
-            else replace(value, tensor=self._as_computed(value.tensor)) for value in given
+            else replace(value, tensor=self._as_computed(value.tensor)) for value in values
         ]
 
     def outputs(
-        self, operator: str, given: Sequence[Value | None], attributes: Mapping[str, Attribute],
-        made: Sequence[Value | None],
+        self, operator: str, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute],
+        outputs: Sequence[Value | None],
     ) -> Sequence[Value | None]:
         """Returns the outputs of an operator: of what was given, the first floats are their type.
         """
-        floats = [v for v in given if v is not None and self._dtype(v).is_float]
-        if operator in _AS_THEY_ARE and floats and made:
-            self._note_cast(floats[0], made[0])
+        floats = [v for v in inputs if v is not None and self._dtype(v).is_float]
+        if operator in _AS_THEY_ARE and floats and outputs:
+            self._note_cast(floats[0], outputs[0])
         if operator in _AS_THEY_ARE or not floats or self._dtype(floats[0]) not in OTHER_FLOATS:
-            return made
+            return outputs
         if operator == "DequantizeLinear" and attributes.get("output_dtype"):
-            return made
-        count, dtype = 1 if operator in _ONLY_FIRST else len(made), self._dtype(floats[0])
+            return outputs
+        count, dtype = 1 if operator in _ONLY_FIRST else len(outputs), self._dtype(floats[0])
         return [
             value if value is None or number >= count or self._dtype(value) is not DType.FLOAT32
             else replace(value, tensor=self._as_stored(value.tensor, dtype))
-            for number, value in enumerate(made)
+            for number, value in enumerate(outputs)
         ]
 
     def _dtype(self, value: Value) -> DType:
         return self._builder.type(value.tensor).dtype
 
-    def _note_cast(self, given: Value, made: Value | None) -> None:
+    def _note_cast(self, source: Value, result: Value | None) -> None:
         """A double that was made of a float32 is that."""
-        if made is not None and self._dtype(made) is DType.FLOAT64 and (
-            replace(made, tensor=given.tensor) == given and self._dtype(given) is DType.FLOAT32
+        if result is not None and self._dtype(result) is DType.FLOAT64 and (
+            replace(result, tensor=source.tensor) == source and self._dtype(source) is DType.FLOAT32
         ):
-            self._computed.setdefault(made.tensor, given.tensor)
+            self._computed.setdefault(result.tensor, source.tensor)
 
     def _as_computed(self, tensor: int) -> int:
         builder = self._builder

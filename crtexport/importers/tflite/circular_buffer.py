@@ -82,12 +82,12 @@ def _queue(
     ]
 
 
-def _slots(given: TensorType, result: TensorType) -> int:
-    fits = len(given.shape) == len(result.shape) == 4 and given.shape[1] == 1 and (
-        (given.shape[0], *given.shape[2:]) == (result.shape[0], *result.shape[2:])
+def _slots(row: TensorType, result: TensorType) -> int:
+    fits = len(row.shape) == len(result.shape) == 4 and row.shape[1] == 1 and (
+        (row.shape[0], *row.shape[2:]) == (result.shape[0], *result.shape[2:])
     )
-    if not fits or result.shape[1] < 1 or not given.dtype is result.dtype is DType.INT8:
-        raise CrtExportError(f"{result} has no slots of int8 for {given}")
+    if not fits or result.shape[1] < 1 or not row.dtype is result.dtype is DType.INT8:
+        raise CrtExportError(f"{result} has no slots of int8 for {row}")
     return result.shape[1]
 
 

@@ -61,20 +61,20 @@ def _range(source: SourceOperator) -> Array:
     return np.array(values[:count], np.float32)
 
 
-def _number(source: SourceOperator, index: int, what: str) -> float:
-    tensor = source.given(index, what)
+def _number(source: SourceOperator, index: int, role: str) -> float:
+    tensor = source.given(index, role)
     usual = (*_WHOLE, DType.FLOAT32)
     if tensor.type.dtype not in usual or tensor.type.elements != 1:
-        raise CrtExportError(f"{what} must be one number, found {tensor.type}")
+        raise CrtExportError(f"{role} must be one number, found {tensor.type}")
     if tensor.type.dtype is not source.type(0).dtype:
-        raise CrtExportError(f"{what} is {tensor.type}, the start {source.type(0)}")
+        raise CrtExportError(f"{role} is {tensor.type}, the start {source.type(0)}")
     if tensor.type.dtype in _WHOLE:
-        return source.integers(index, what)[0]
+        return source.integers(index, role)[0]
     if tensor.constant is None or tensor.constant.nbytes != tensor.type.nbytes:
-        raise CrtExportError(f"{what} (tensor {tensor.name!r}) is computed at run time")
+        raise CrtExportError(f"{role} (tensor {tensor.name!r}) is computed at run time")
     value = float(tensor.constant.array(tensor.type).reshape(-1)[0])
     if not np.isfinite(value):
-        raise CrtExportError(f"{what} is {value}")
+        raise CrtExportError(f"{role} is {value}")
     return value
 
 

@@ -44,15 +44,15 @@ class SourceOperator(Struct, frozen=True):
     outputs: tuple[int, ...]
     tensors: Tensors
 
-    def given(self, index: int, what: str) -> Tensor:
+    def given(self, index: int, role: str) -> Tensor:
         """Returns a required input. Raises CrtExportError where it was left out."""
         tensor = self.inputs[index] if index < len(self.inputs) else None
         if tensor is None:
-            raise CrtExportError(f"input {index} ({what}) is missing")
+            raise CrtExportError(f"input {index} ({role}) is missing")
         return self.tensors.tensor(tensor)
 
-    def type(self, index: int, what: str = "data") -> TensorType:
-        return self.given(index, what).type
+    def type(self, index: int, role: str = "data") -> TensorType:
+        return self.given(index, role).type
 
     def result(self) -> TensorType:
         """Returns the declared type of the first output."""
@@ -60,23 +60,23 @@ class SourceOperator(Struct, frozen=True):
             raise CrtExportError("the operator has no output")
         return self.tensors.tensor(self.outputs[0]).type
 
-    def integers(self, index: int, what: str) -> tuple[int, ...]:
+    def integers(self, index: int, role: str) -> tuple[int, ...]:
         """Returns the flattened values of an input that steers the operator and so must be
         constant."""
-        tensor = self.given(index, what)
+        tensor = self.given(index, role)
         # The format can't say of no bytes whether they are constant.
         if tensor.constant is None and tensor.type.elements:
             raise CrtExportError(
-                f"{what} (tensor {tensor.name!r}) are computed at run time",
+                f"{role} (tensor {tensor.name!r}) are computed at run time",
                 hint="convert the model with fixed shapes, so that they become constants",
             )
         if tensor.type.dtype not in (DType.INT32, DType.INT64):
-            raise CrtExportError(f"{what} must be int32 or int64, found {tensor.type}")
+            raise CrtExportError(f"{role} must be int32 or int64, found {tensor.type}")
         if tensor.constant is None:
             return ()
         if tensor.constant.nbytes != tensor.type.nbytes or tensor.type.nbytes > STEERING_BYTES:
             raise CrtExportError(
-                f"{what}: {tensor.type} in {tensor.constant.nbytes} bytes is no such list"
+                f"{role}: {tensor.type} in {tensor.constant.nbytes} bytes is no such list"
             )
         values: list[int] = tensor.constant.array(tensor.type).reshape(-1).tolist()
         return tuple(values)

@@ -24,12 +24,12 @@ from crtexport.support.errors import CrtExportError
 Pairs = tuple[tuple[int, int], ...]
 
 
-def pairs(source: SourceOperator, index: int, what: str) -> Pairs:
+def pairs(source: SourceOperator, index: int, role: str) -> Pairs:
     """Returns the rows of a constant with two columns: the amounts before and after each axis."""
-    flat = source.integers(index, what)
+    flat = source.integers(index, role)
     shape = source.type(index).shape
     if len(shape) != 2 or shape[1] != 2:
-        raise CrtExportError(f"{what} must be pairs, found {source.type(index)}")
+        raise CrtExportError(f"{role} must be pairs, found {source.type(index)}")
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -116,26 +116,26 @@ class _Ranges:
             taken.append((0, size, 1))
             result.append(size)
 
-    def _range(self, entry: int, whole: int) -> tuple[int, int, int]:
-        """First element, how many, and how far apart, of an axis of ``whole`` elements."""
+    def _range(self, entry: int, size: int) -> tuple[int, int, int]:
+        """First element, how many, and how far apart, of an axis of ``size`` elements."""
         stride = self.strides[entry]
         if stride == 0:
             raise CrtExportError("a stride of 0")
-        low, high = (0, whole) if stride > 0 else (-1, whole - 1)
+        low, high = (0, size) if stride > 0 else (-1, size - 1)
         begin = self.begins[entry]
         end = begin + self.ends[entry] if self.offset else self.ends[entry]
         if self._is(self.begin_mask, entry):
             begin = low if stride > 0 else high
         else:
-            begin = min(max(begin + whole if begin < 0 else begin, low), high)
+            begin = min(max(begin + size if begin < 0 else begin, low), high)
         if self._is(self.shrink, entry):
-            if not 0 <= begin < whole:
-                raise CrtExportError(f"element {self.begins[entry]} of {whole}")
+            if not 0 <= begin < size:
+                raise CrtExportError(f"element {self.begins[entry]} of {size}")
             return begin, 1, 1
         if self._is(self.end_mask, entry):
             end = high if stride > 0 else low
         else:
-            end = min(max(end + whole if end < 0 else end, low), high)
+            end = min(max(end + size if end < 0 else end, low), high)
         count = max(-(-(end - begin) // stride), 0)
         return begin, count, stride
 
@@ -156,10 +156,10 @@ def _split_v(source: SourceOperator) -> Decoded:
     return ops.Split(axis, tuple(rest if size == -1 else size for size in sizes)), source.inputs[:1]
 
 
-def _single(source: SourceOperator, index: int, what: str) -> int:
-    values = source.integers(index, what)
+def _single(source: SourceOperator, index: int, role: str) -> int:
+    values = source.integers(index, role)
     if len(values) != 1:
-        raise CrtExportError(f"{what} must be one number, found {source.type(index)}")
+        raise CrtExportError(f"{role} must be one number, found {source.type(index)}")
     return values[0]
 
 

@@ -405,15 +405,15 @@ def renumbered(graph: Graph, number: Mapping[int, int], names: Mapping[int, str]
     )
 
 
-def _with_all(child: Imported, kept: Mapping[Key, Tensor]) -> Graph:
-    """Returns the graph with all of ``kept`` as its last inputs, used or not."""
+def _with_all(child: Imported, variables: Mapping[Key, Tensor]) -> Graph:
+    """Returns the graph with all of ``variables`` as its last inputs, used or not."""
     graph = child.graph
     plain = len(graph.inputs) - len(child.kept)
     places = dict(zip(child.kept, graph.inputs[plain:], strict=True))
     tensors = list(graph.tensors)
-    for key, tensor in kept.items():
+    for key, tensor in variables.items():
         if key not in places:
             places[key] = len(tensors)
             tensors.append(replace(tensor, variable=Variable()))
-    inputs = (*graph.inputs[:plain], *(places[key] for key in kept))
+    inputs = (*graph.inputs[:plain], *(places[key] for key in variables))
     return replace(graph, tensors=tuple(tensors), inputs=inputs)

@@ -37,12 +37,12 @@ class Subgraph(Struct, frozen=True):
     operators: tuple[schema.Operator, ...]
     codes: tuple[tuple[int, str], ...]
 
-    def uses(self, wanted: int | None = None) -> Iterator[_Use]:
+    def uses(self, operator_code: int | None = None) -> Iterator[_Use]:
         """Every operator, or those of one code, with their tensors."""
         for index, (table, (code, name)) in enumerate(
             zip(self.operators, self.codes, strict=True)
         ):
-            if wanted in (None, code):
+            if operator_code in (None, code):
                 where = f"operator {index} ({name})"
                 yield _Use(where, table, code, table.inputs, table.outputs)
 

@@ -61,9 +61,9 @@ def _results(graph: Graph) -> tuple[TensorType, ...]:
     return tuple(same(graph.type(tensor)) for tensor in graph.outputs)
 
 
-def _truth(type_: TensorType, what: str) -> None:
+def _truth(type_: TensorType, role: str) -> None:
     if type_.dtype is not DType.BOOL or type_.elements != 1:
-        raise CrtExportError(f"{what} must be one truth value, found {type_}")
+        raise CrtExportError(f"{role} must be one truth value, found {type_}")
 
 
 def _listed(types: tuple[TensorType, ...]) -> str:

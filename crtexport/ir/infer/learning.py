@@ -8,9 +8,9 @@ from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-def _rows(type_: TensorType, what: str) -> tuple[int, int]:
+def _rows(type_: TensorType, role: str) -> tuple[int, int]:
     if type_.dtype is not DType.FLOAT32 or len(type_.shape) != 2 or not type_.shape[1]:
-        raise CrtExportError(f"{what} must be a float32 matrix, found {type_}")
+        raise CrtExportError(f"{role} must be a float32 matrix, found {type_}")
     return type_.shape[0], type_.shape[1]
 
 

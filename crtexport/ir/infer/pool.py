@@ -48,10 +48,10 @@ def grid(
     return counts[0], counts[1]
 
 
-def four(type_: TensorType, what: str) -> tuple[int, int, int, int]:
+def four(type_: TensorType, role: str) -> tuple[int, int, int, int]:
     """Returns the sizes of a type that must have four dimensions."""
     if len(type_.shape) != 4:
-        raise CrtExportError(f"{what} must have 4 dimensions, found {type_}")
+        raise CrtExportError(f"{role} must have 4 dimensions, found {type_}")
     a, b, c, d = type_.shape
     return a, b, c, d
 

@@ -8,9 +8,9 @@ from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-def _expect(name: str, found: TensorType, shape: tuple[int, ...]) -> None:
-    if found.shape != shape:
-        raise CrtExportError(f"{name} must have the shape {list(shape)}, found {found}")
+def _expect(name: str, type_: TensorType, shape: tuple[int, ...]) -> None:
+    if type_.shape != shape:
+        raise CrtExportError(f"{name} must have the shape {list(shape)}, found {type_}")
 
 
 @infers(ops.Svdf, required=4, most=5)

@@ -20,18 +20,18 @@ from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-def _row(type_: TensorType, what: str, *dtypes: DType) -> TensorType:
+def _row(type_: TensorType, role: str, *dtypes: DType) -> TensorType:
     """Returns a type that must have elements along a last axis."""
     if type_.dtype not in dtypes or not type_.shape or not type_.shape[-1]:
         names = " or ".join(dtype.value for dtype in dtypes)
-        raise CrtExportError(f"{what} must be rows of {names}, found {type_}")
+        raise CrtExportError(f"{role} must be rows of {names}, found {type_}")
     return type_
 
 
-def _vector(type_: TensorType, what: str, dtype: DType) -> int:
+def _vector(type_: TensorType, role: str, dtype: DType) -> int:
     """Returns the length of what must be a vector."""
-    if len(_row(type_, what, dtype).shape) != 1:
-        raise CrtExportError(f"{what} must be a vector, found {type_}")
+    if len(_row(type_, role, dtype).shape) != 1:
+        raise CrtExportError(f"{role} must be a vector, found {type_}")
     return type_.shape[0]
 
 

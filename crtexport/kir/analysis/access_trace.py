@@ -262,8 +262,8 @@ class Replay:
             if _unknown(event) or _unknown(source):
                 return None
             pairs = zip(
-                happenings(event, latest=True, whole=True),
-                happenings(source, latest=True, whole=True), strict=True,
+                happenings(event, latest=True, every_loop=True),
+                happenings(source, latest=True, every_loop=True), strict=True,
             )
             for (to, _, _), (at, _, _) in pairs:
                 if (origin[to] >= 0).any() or len(np.unique(to)) < len(to):
@@ -315,22 +315,22 @@ def _unknown(event: Event) -> bool:
 
 
 def happenings(
-    event: Event, *, latest: bool, whole: bool = False, keep: Iterable[str] = (),
+    event: Event, *, latest: bool, every_loop: bool = False, keep: Iterable[str] = (),
 ) -> Iterator[tuple[Ints, Ints, dict[str, Ints]]]:
     """Yields the element numbers and times of an access, and the values of the loop variables, in
     chunks.
 
     Loops that change nothing but the time are represented by their last iteration, or their first,
-    unless ``whole`` is set or ``keep`` names them. Only the values of the loops in ``keep`` are
-    returned. An access whose address depends on loaded numbers touches all elements that they may
-    select; one that may have any address touches everything, at its last or first time.
+    unless ``every_loop`` is set or ``keep`` names them. Only the values of the loops in ``keep``
+    are returned. An access whose address depends on loaded numbers touches all elements that they
+    may select; one that may have any address touches everything, at its last or first time.
     """
     reach = event.reach
     moving: list[_Loop] = []
     if reach is not None:
         conditions = [c for c in event.conditions if event.known(c)]
         used = reach[0].union(keep, *(event.names.variables(c) or () for c in conditions))
-        moving = [loop for loop in event.loops if whole or loop.name in used]
+        moving = [loop for loop in event.loops if every_loop or loop.name in used]
         # Choices take no time: all of them may happen in the same iteration.
         moving += [_Loop(name, extent, 0) for name, extent in reach[1].items()]
     chosen_from = math.prod(loop.extent for loop in moving)

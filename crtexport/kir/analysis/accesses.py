@@ -89,12 +89,12 @@ def loads(expr: Expr) -> list[kir.Reading]:
     return found
 
 
-def _gather(expr: Expr, found: list[kir.Reading]) -> None:
+def _gather(expr: Expr, readings: list[kir.Reading]) -> None:
     for part in kir.operands(expr):
         if not isinstance(part, kir.LEAVES):
-            _gather(part, found)
+            _gather(part, readings)
     if isinstance(expr, kir.Reading):
-        found.append(expr)
+        readings.append(expr)
 
 
 def touching(kernel: Kernel, names: Collection[str]) -> Kernel:

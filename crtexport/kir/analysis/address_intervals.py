@@ -109,9 +109,9 @@ class _IntervalWalk:
         self.found: dict[int, Bounds] = {}
         self.scopes: list[_Known] = []
 
-    def body(self, body: Body, known: _Known, reached: Reached) -> None:
-        known = dict(known)
-        self.scopes.append(known)
+    def body(self, body: Body, intervals: _Known, reached: Reached) -> None:
+        intervals = dict(intervals)
+        self.scopes.append(intervals)
         touched: _Touched = {}
         for stmt in body:
             for expr in expressions(stmt):
@@ -121,32 +121,32 @@ class _IntervalWalk:
                     self._touch(load.buffer, load.index, touched, width_of(load))
             match stmt:
                 case kir.Let():
-                    known[stmt.var.name] = LazyFact(
-                        stmt.value, known, partial(self.bounds, known=known)
+                    intervals[stmt.var.name] = LazyFact(
+                        stmt.value, intervals, partial(self.bounds, intervals=intervals)
                     )
                 case kir.Store():
                     self._touch(stmt.buffer, stmt.index, touched)
                 case kir.StoreVector():
                     self._touch(stmt.buffer, stmt.index, touched, stmt.count)
                 case kir.For():
-                    self._loop(stmt, known, reached)
+                    self._loop(stmt, intervals, reached)
                 case kir.If():
                     if stmt.then:
-                        self.body(stmt.then, *self._assume(stmt.condition, known, reached))
+                        self.body(stmt.then, *self._assume(stmt.condition, intervals, reached))
                     if stmt.other:
-                        self.body(stmt.other, *self._refute(stmt.condition, known, reached))
+                        self.body(stmt.other, *self._refute(stmt.condition, intervals, reached))
             # A Local may change at any time: it stays unknown
-        self._reach(touched, known, reached)
+        self._reach(touched, intervals, reached)
 
-    def _loop(self, stmt: kir.For, known: _Known, reached: Reached) -> None:
+    def _loop(self, stmt: kir.For, intervals: _Known, reached: Reached) -> None:
         name = stmt.var.name
         if isinstance(stmt.extent, kir.Const) and stmt.extent.value > 0:
             inside = self._axis(name) or (_ZERO, _point(stmt.extent.value - 1)[1])
         else:
-            last = self.bounds(stmt.extent, known)[1] - 1
+            last = self.bounds(stmt.extent, intervals)[1] - 1
             inside = self._axis(name) or (_ZERO, np.maximum(last, 0.0))
             reached = reached & (last >= 0)
-        self.body(stmt.body, {**known, name: inside}, reached)
+        self.body(stmt.body, {**intervals, name: inside}, reached)
 
     def _axis(self, name: str) -> Bounds | None:
         axis = self.axes.get(name)
@@ -169,10 +169,10 @@ class _IntervalWalk:
             least, most = touched.get(key, (added, added))
             touched[key] = min(least, added), max(most, added + width - 1)
 
-    def _reach(self, touched: _Touched, known: _Known, reached: Reached) -> None:
+    def _reach(self, touched: _Touched, intervals: _Known, reached: Reached) -> None:
         """Adds what the accesses of one body touch."""
         for (group, index, size), (least, most) in touched.items():
-            low, high = self.bounds(index, known)
+            low, high = self.bounds(index, intervals)
             low, high = np.maximum(low + least, 0.0), np.minimum(high + most, size - 1.0)
             never = low > high if reached is _ALWAYS else ~reached | (low > high)
             if never.any():
@@ -192,27 +192,27 @@ class _IntervalWalk:
 
     # -- expressions: where an interval is a point, both of its ends are one object
 
-    def bounds(self, expr: Expr, known: _Known) -> Bounds:
+    def bounds(self, expr: Expr, intervals: _Known) -> Bounds:
         match expr:
             case kir.Var():
-                found = known.get(expr.name, _ANY)
+                found = intervals.get(expr.name, _ANY)
                 return found.found() if isinstance(found, LazyFact) else found
             case kir.Const():
                 return _point(expr.value)
             case kir.Binary():
-                return self._binary(expr, known) if expr.type in _FOLLOWED else _ANY
+                return self._binary(expr, intervals) if expr.type in _FOLLOWED else _ANY
             case kir.Select(then=then, other=other):
-                one, two = self.bounds(then, known), self.bounds(other, known)
+                one, two = self.bounds(then, intervals), self.bounds(other, intervals)
                 return np.minimum(one[0], two[0]), np.maximum(one[1], two[1])
             case kir.Cast(value=value, type=type_) if {type_, value.type} <= _FOLLOWED:
-                low, high = self.bounds(value, known)
+                low, high = self.bounds(value, intervals)
                 half = 2.0 ** (8 * (type_.itemsize if type_ is not Scalar.INDEX else 4) - 1)
                 return (low, high) if (low >= -half).all() and (high < half).all() else _ANY
             case _:
                 return _ANY
 
-    def _binary(self, expr: kir.Binary, known: _Known) -> Bounds:
-        (a, b), (c, d) = self.bounds(expr.a, known), self.bounds(expr.b, known)
+    def _binary(self, expr: kir.Binary, intervals: _Known) -> Bounds:
+        (a, b), (c, d) = self.bounds(expr.a, intervals), self.bounds(expr.b, intervals)
         points = a is b and c is d
         match expr.op:
             case BinaryOp.ADD:
@@ -246,38 +246,38 @@ class _IntervalWalk:
     # -- conditions
 
     def _assume(
-        self, condition: Expr, known: _Known, reached: Reached
+        self, condition: Expr, intervals: _Known, reached: Reached
     ) -> tuple[_Known, Reached]:
         """Returns the known intervals, and the points of the grid that are reached, where
         ``condition`` holds."""
         match condition:
             case kir.Binary(op=BinaryOp.AND, a=a, b=b):
-                return self._assume(b, *self._assume(a, known, reached))
+                return self._assume(b, *self._assume(a, intervals, reached))
             case kir.Compare(op=op, a=a, b=b) if a.type in _FOLLOWED:
-                known, reached = self._compared(op, a, b, known, reached)
+                intervals, reached = self._compared(op, a, b, intervals, reached)
                 if isinstance(b, kir.Const):
-                    return known, reached
-                return self._compared(kir.MIRRORED[op], b, a, known, reached)
+                    return intervals, reached
+                return self._compared(kir.MIRRORED[op], b, a, intervals, reached)
             case _:
-                return known, reached
+                return intervals, reached
 
     def _refute(
-        self, condition: Expr, known: _Known, reached: Reached
+        self, condition: Expr, intervals: _Known, reached: Reached
     ) -> tuple[_Known, Reached]:
         """As :meth:`_assume`, where the condition doesn't hold."""
         match condition:
             case kir.Binary(op=BinaryOp.OR, a=a, b=b):
-                return self._refute(b, *self._refute(a, known, reached))
+                return self._refute(b, *self._refute(a, intervals, reached))
             case kir.Compare(op=op, a=a, b=b):
-                return self._assume(kir.Compare(kir.NEGATED[op], a, b), known, reached)
+                return self._assume(kir.Compare(kir.NEGATED[op], a, b), intervals, reached)
             case _:
-                return known, reached
+                return intervals, reached
 
     def _compared(
-        self, op: CompareOp, a: Expr, b: Expr, known: _Known, reached: Reached
+        self, op: CompareOp, a: Expr, b: Expr, intervals: _Known, reached: Reached
     ) -> tuple[_Known, Reached]:
-        low, high = self.bounds(a, known)
-        least, most = self.bounds(b, known)
+        low, high = self.bounds(a, intervals)
+        least, most = self.bounds(b, intervals)
         match op:
             case CompareOp.LT:
                 high = np.minimum(high, most - 1)
@@ -291,9 +291,9 @@ class _IntervalWalk:
                 low, high = np.maximum(low, least), np.minimum(high, most)
             case CompareOp.NE:
                 pass
-        if isinstance(a, kir.Var) and a.name in known:
-            known = {**known, a.name: (low, high)}
-        return known, reached & (low <= high)
+        if isinstance(a, kir.Var) and a.name in intervals:
+            intervals = {**intervals, a.name: (low, high)}
+        return intervals, reached & (low <= high)
 
 
 @functools.lru_cache(1024)

@@ -45,7 +45,7 @@ class Results(Struct, frozen=True):
                 continue
             if not event.certain:
                 return False
-            for places, when, _ in happenings(event, latest=False, whole=True):
+            for places, when, _ in happenings(event, latest=False, every_loop=True):
                 if (times[places] >= 0).any() or len(np.unique(places)) < len(places):
                     return False
                 times[places] = when

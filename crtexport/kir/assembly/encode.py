@@ -87,8 +87,8 @@ def _halves(line: str) -> list[int]:
     raise ValueError(f"{line!r} has no encoding")
 
 
-def _multiple(name: str, rest: str) -> list[int]:
-    numbers = [_REGISTERS[one.strip()] for one in rest.strip("{}").split(",")]
+def _multiple(name: str, register_list: str) -> list[int]:
+    numbers = [_REGISTERS[one.strip()] for one in register_list.strip("{}").split(",")]
     extra = 14 if name == "push" else 15
     if all(number < 8 or number == extra for number in numbers):
         bits = sum(1 << (8 if number == extra else number) for number in numbers)
@@ -116,11 +116,11 @@ def _branch(condition: str, distance: int, least: int) -> list[int]:
     return [0xF000 | sign << 10 | first, ones | offset & 0x7FF]
 
 
-def _address(rest: str) -> tuple[int, int, int]:
+def _address(operands: str) -> tuple[int, int, int]:
     """The register, base and offset of an access."""
-    found = re.fullmatch(r"(\w+), \[(\w+)(?:, #(-?\d+))?\]", rest)
+    found = re.fullmatch(r"(\w+), \[(\w+)(?:, #(-?\d+))?\]", operands)
     if found is None:
-        raise ValueError(f"{rest!r} is no access")
+        raise ValueError(f"{operands!r} is no access")
     return _REGISTERS[found[1]], _REGISTERS[found[2]], int(found[3] or 0)
 
 

@@ -33,15 +33,15 @@ def name_of(number: int) -> str:
 
 
 def arranged(
-    given: Sequence[_T], wanted: Callable[[_T], int | None], *,
+    arguments: Sequence[_T], preferred_register: Callable[[_T], int | None], *,
     last: Callable[[_T], bool] = lambda _: False,
 ) -> list[_T]:
-    """Returns arguments in such an order that most are in the register where they are ``wanted``;
-    of others, those that are to be ``last`` are."""
-    places: list[_T | None] = [None] * min(IN_REGISTERS, len(given))
+    """Returns arguments in an order in which as many as possible are in the register that
+    ``preferred_register`` names (None: any). Arguments for which ``last`` is true come last."""
+    places: list[_T | None] = [None] * min(IN_REGISTERS, len(arguments))
     left = []
-    for one in given:
-        number = wanted(one)
+    for one in arguments:
+        number = preferred_register(one)
         if number is not None and 0 <= number < len(places):
             places[number] = one
         else:

@@ -98,10 +98,10 @@ class _Scalable:
         return f"<vscale x {type_.lanes // 2} x {lane}>", f"nxv{type_.lanes // 2}{lane}"
 
     def instruction(
-        self, name: str, types: tuple[Scalar, ...], before: str, after: str
+        self, name: str, types: tuple[Scalar, ...], first_argument: str, last_argument: str
     ) -> tuple[str, str]:
-        """(body, declarations): ``types`` are in the intrinsic's name, ``before`` and ``after`` are
-        arguments beside those of the function."""
+        """Returns (body, declarations) of a call of an RVV intrinsic. ``types`` are part of its
+        name; ``first_argument`` and ``last_argument`` are passed around those of the function."""
         body, declared, values = "", [], []
         for letter, type_ in zip("abc", self._params, strict=False):
             whole, short = self._names(type_)
@@ -113,8 +113,8 @@ class _Scalable:
         whole, short = self._names(self._result)
         fixed = llvm_type(self._result)
         called = f"@llvm.riscv.{name}.{'.'.join(self._names(t)[1] for t in types)}.i32"
-        extra = [f"{whole} {before}"] if before else []
-        values = [*extra, *values, *(f"i32 {value}" for value in after.split())]
+        extra = [f"{whole} {first_argument}"] if first_argument else []
+        values = [*extra, *values, *(f"i32 {value}" for value in last_argument.split())]
         formal = ", ".join(value.rsplit(" ", 1)[0] for value in values)
         lanes = f"v{self._result.lanes}{llvm_type(self._result.lane)}"
         extract = f"@llvm.vector.extract.{lanes}.{short}"
@@ -290,16 +290,16 @@ def _mean(total: int, count: int) -> int:
     return abs(total) // count * (1 if total >= 0 else -1)
 
 
-def _narrow(type_: Scalar, one: str, all_: str, part: str) -> tuple[Intrinsic, ...]:
+def _narrow(type_: Scalar, one: str, lanes: str, part: str) -> tuple[Intrinsic, ...]:
     """Of lanes narrower than a word: copies, the smaller and larger ones. Lanes are called
-    ``one`` or ``all_`` of them, a word has a ``part``."""
+    ``one`` or ``lanes`` of them, a word has a ``part``."""
     lane, width = llvm_type(type_.lane), type_.lanes
     vector, words, bits = llvm_type(type_), c_type(type_), 8 * type_.lane.itemsize
     limit = f"@llvm.{{}}.v{width}{lane}".format
     extremes = (("min", "smaller", "<", min), ("max", "larger", ">", max))
     return (
         intrinsic(
-            f"rvv_{all_}_{width}", f"The lower {part} of a in every lane.", (Scalar.I32,), type_,
+            f"rvv_{lanes}_{width}", f"The lower {part} of a in every lane.", (Scalar.I32,), type_,
             lambda a: (wrap(a, bits),) * width,
             gives(everywhere(type_, f"(int{bits}_t)(uint{bits}_t)a")),
             f"%t = trunc i32 %a to {lane} %v = insertelement {vector} poison, {lane} %t, i32 0 "

@@ -181,7 +181,7 @@ def _nominal(terms: Terms) -> tuple[float, npt.NDArray[np.float64], int]:
     return start, factors, min(31 - math.ceil(math.log2(largest)), _MOST_BITS)
 
 
-def _search(terms: Terms, wanted: Ints) -> Linear | None:
+def _search(terms: Terms, results: Ints) -> Linear | None:
     """Returns the function near the real one whose constant term has the widest range of values
     that give the wanted results."""
     start, factors, places = _nominal(terms)
@@ -194,7 +194,7 @@ def _search(terms: Terms, wanted: Ints) -> Linear | None:
     reach = (_AROUND + 2) * 2 * 256 / (1 << places)
     close = (np.abs(real - near) < reach) & (near > terms.bounds[0]) & (near <= terms.bounds[1])
     a, b = (axis + terms.lowest for axis in np.nonzero(close))
-    steps, below = near[close].astype(np.int64) << places, wanted[close] < near[close]
+    steps, below = near[close].astype(np.int64) << places, results[close] < near[close]
     first, second = (round(float(factor) * (1 << places)) for factor in factors)
     nominal = round(start * (1 << places))
     best: tuple[int, Linear] | None = None

@@ -243,25 +243,25 @@ class QuantizedSum(_OnOneScale):
         raw = self.b.let("raw", self.combine(*self.operands(a, c)))
         return self.stored(self.result(raw, const(0)))
 
-    def _by_rows(self, found: BytePairRows, a: Expr, c: Expr) -> Expr:
+    def _by_rows(self, rows: BytePairRows, a: Expr, c: Expr) -> Expr:
         if self._addends is None:
             self._addends = self.lowering.derived(
-                "addends", Scalar.I32, found.addends.astype(np.int32),
+                "addends", Scalar.I32, rows.addends.astype(np.int32),
                 "for each value of the second operand, from the lowest on: its part, and half",
             )
         row = self.b.let("row", sub(cast(c, Scalar.INDEX), const(self.dtype.limits[0])))
-        product = mul(cast(a, Scalar.I32), i32(found.first))
+        product = mul(cast(a, Scalar.I32), i32(rows.first))
         total = self.b.let("total", add(product, load(self._addends, row)))
-        value = self.b.let("value", shr(total, i32(found.places)))
+        value = self.b.let("value", shr(total, i32(rows.places)))
         return cast(clamp(value, *self.bounds), SCALAR_OF[self.dtype])
 
-    def _in_floats(self, a: Expr, c: Expr, first: float, second: float, rest: float) -> Expr:
+    def _in_floats(self, a: Expr, c: Expr, first: float, second: float, addend: float) -> Expr:
         """As ONNX Runtime: with two fused products."""
         more = i32(self._more)
         real_a, real_c = (
             self.b.let("real", cast(add(cast(v, Scalar.I32), more), Scalar.F32)) for v in (a, c)
         )
-        inner = call("fma_f32", real_c, f32(second), f32(rest), type_=Scalar.F32)
+        inner = call("fma_f32", real_c, f32(second), f32(addend), type_=Scalar.F32)
         total = call("fma_f32", real_a, f32(first), inner, type_=Scalar.F32)
         near = self.b.let("near", clamp(total, -BEYOND, BEYOND))
         value = sub(round_half_even(self.b, near), more)

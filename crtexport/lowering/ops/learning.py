@@ -113,19 +113,19 @@ class _Coupling:
             b.assign(whole, add(whole, mul(own, total)))
         return whole
 
-    def _moved(self, row: Expr, whole: Var) -> None:
+    def _moved(self, row: Expr, total: Var) -> None:
         """Moves the probability of each class, and those of the others so that their sum stays 1.
         """
         b, k = self.b, self.classes
         with b.loop("t", k) as t:
             own = b.let("own", load(self.diagonal, t))
             product = b.let("product_t", load(self.product, t))
-            step = b.let("step", div(sub(whole, product), own))
+            step = b.let("step", div(sub(total, product), own))
             scale = b.let("scale", add(f32(1.0), step))
             at = self._at(row, t)
             b.store(self.p, at, add(load(self.p, at), step))
             more = mul(step, add(mul(step, own), add(product, product)))
-            b.assign(whole, div(div(add(whole, more), scale), scale))
+            b.assign(total, div(div(add(total, more), scale), scale))
             moved = b.local("moved", add(product, mul(step, own)))
             b.assign(moved, div(moved, scale))
             with b.loop("j", k) as j:

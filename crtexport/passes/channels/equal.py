@@ -16,28 +16,28 @@ from crtexport.passes.channels.layers import MAX_CHANNELS, Array, IntegerLayer, 
 from crtexport.passes.channels.links import channels, links_of
 
 
-def merge_equal(known: ChannelFacts) -> ChannelFacts:
+def merge_equal(facts: ChannelFacts) -> ChannelFacts:
     """Adds the weights of equal channels and stores the sum for the first of them, wherever the sum
     fits the type; the weights of the others become real zero.
 
     Outputs of a layer are equal if it computes them with the same weights, bias and scale, from
     inputs that are equal. Ensures: only constant weights change, and no result does.
     """
-    graph, first = known.graph, dict[int, Array]()
+    graph, first = facts.graph, dict[int, Array]()
     tensors, nodes = list(graph.tensors), list(graph.nodes)
     for number, node in enumerate(graph.nodes):
-        if number not in known.layers:
+        if number not in facts.layers:
             equal = _carried(graph, node, first)
         else:
-            layer = known.layers[number]
+            layer = facts.layers[number]
             same = first.get(layer.x)
             if same is not None and not layer.depthwise and layer.x not in graph.outputs:
                 nodes[number] = _reading(graph, tensors, layer, same)
-            equal = _computed(graph, layer, same, known.folded[number])
+            equal = _computed(graph, layer, same, facts.folded[number])
         if equal is not None and len(np.unique(equal)) < len(equal):
             first[node.outputs[0]] = equal
     if len(tensors) == len(graph.tensors):  # no weights have changed
-        return known
+        return facts
     return channel_facts(replace(graph, tensors=tuple(tensors), nodes=tuple(nodes)))
 
 

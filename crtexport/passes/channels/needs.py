@@ -39,55 +39,55 @@ class Needs(Struct):
         self.demand(self.kept, tensor, which)
 
 
-def needed_channels(known: ChannelFacts) -> Needs:
+def needed_channels(facts: ChannelFacts) -> Needs:
     """Returns the smallest sets of channels from which the graph's outputs can be computed, found
     from the outputs backwards."""
-    graph, layers = known.graph, known.layers
+    graph, layers = facts.graph, facts.layers
     links = {
         number: links_of(graph, node) or () for number, node in enumerate(graph.nodes)
         if number not in layers
     }
-    whole = _whole(known, links)
+    whole = _whole(facts, links)
     masks = {
         tensor: np.full(min(channels(graph, tensor), MAX_CHANNELS), tensor in whole)
         for tensor in range(len(graph.tensors))
     }
     needs = Needs(masks, dict(masks))
-    _settle(known, links, needs)
-    while _fill(known, needs):
-        _settle(known, links, needs)
+    _settle(facts, links, needs)
+    while _fill(facts, needs):
+        _settle(facts, links, needs)
     return needs
 
 
-def _whole(known: ChannelFacts, links: Mapping[int, tuple[Link, ...]]) -> set[int]:
+def _whole(facts: ChannelFacts, links: Mapping[int, tuple[Link, ...]]) -> set[int]:
     """Returns the tensors of which every channel is, or may be, read."""
-    graph, named = known.graph, set[int]()
+    graph, named = facts.graph, set[int]()
     whole = {*graph.inputs, *graph.outputs, *graph.variables}
     for number, node in enumerate(graph.nodes):
         tensors = {t for t in (*node.inputs, *node.outputs) if t is not None}
         named |= tensors
-        if number in known.layers:
+        if number in facts.layers:
             whole.update(t for t in node.inputs[1:] if t is not None)
         else:
             whole |= tensors - {t for link in links[number] for t in (link.first, link.second)}
     return whole | (set(range(len(graph.tensors))) - named)
 
 
-def _settle(known: ChannelFacts, links: Mapping[int, tuple[Link, ...]], needs: Needs) -> None:
+def _settle(facts: ChannelFacts, links: Mapping[int, tuple[Link, ...]], needs: Needs) -> None:
     needs.changed = True
     while needs.changed:
         needs.changed = False
-        for number in reversed(range(len(known.graph.nodes))):
-            if number in known.layers:
-                _of_layer(known, number, needs)
+        for number in reversed(range(len(facts.graph.nodes))):
+            if number in facts.layers:
+                _of_layer(facts, number, needs)
             else:
-                _of_node(known.graph.nodes[number], links[number], needs)
+                _of_node(facts.graph.nodes[number], links[number], needs)
 
 
-def _of_layer(known: ChannelFacts, number: int, needs: Needs) -> None:
-    layer = known.layers[number]
-    computed = needs.live[layer.y] & ~known.ranges[layer.y].constant
-    needs.read(layer.x, layer.reads(computed) & ~known.folded[number].inputs)
+def _of_layer(facts: ChannelFacts, number: int, needs: Needs) -> None:
+    layer = facts.layers[number]
+    computed = needs.live[layer.y] & ~facts.ranges[layer.y].constant
+    needs.read(layer.x, layer.reads(computed) & ~facts.folded[number].inputs)
     if layer.depthwise:
         _link(Link(layer.x, layer.y, layer.source), needs)
 
@@ -112,13 +112,13 @@ def _link(link: Link, needs: Needs) -> None:
     needs.demand(needs.kept, link.second, needs.kept[link.first][link.channel_of])
 
 
-def _fill(known: ChannelFacts, needs: Needs) -> bool:
+def _fill(facts: ChannelFacts, needs: Needs) -> bool:
     """Keeps one channel of a tensor that needs none, and two of a fully connected layer with a
     scale per channel: with one channel left, the layer would be computed as if it had a scale per
     tensor. Returns whether anything changed."""
-    least = {tensor: 1 for node in known.graph.nodes for tensor in (*node.inputs, *node.outputs)
+    least = {tensor: 1 for node in facts.graph.nodes for tensor in (*node.inputs, *node.outputs)
              if tensor is not None}
-    for layer in known.layers.values():
+    for layer in facts.layers.values():
         if isinstance(layer.node.op, FullyConnected) and len(layer.scaling.multipliers) > 1:
             least[layer.y] = 2
     needs.changed = False

@@ -35,12 +35,12 @@ class LayerChannels(Struct, frozen=True):
         return any(a != b for a, b in (self.inputs, self.outputs, self.macs, self.weight_bytes))
 
 
-def report(known: ChannelFacts, after: Graph, needs: Needs) -> tuple[LayerChannels, ...]:
+def report(facts: ChannelFacts, after: Graph, needs: Needs) -> tuple[LayerChannels, ...]:
     """Returns a record for each analysed layer, in order; both graphs must have the same nodes."""
-    before, made = known.graph, list[LayerChannels]()
-    for number, layer in known.layers.items():
+    before, made = facts.graph, list[LayerChannels]()
+    for number, layer in facts.layers.items():
         gone = ~needs.kept[layer.y]
-        constant = gone & known.ranges[layer.y].constant
+        constant = gone & facts.ranges[layer.y].constant
         zero = constant & layer.unweighted()
         old, new = before.nodes[number], after.nodes[number]
         made.append(LayerChannels(

@@ -14,18 +14,18 @@ from crtexport.passes.channels.needs import Needs, bias_type
 from crtexport.passes.channels.ranges import ChannelRange
 
 
-def rewrite(known: ChannelFacts, needs: Needs) -> Graph:
+def rewrite(facts: ChannelFacts, needs: Needs) -> Graph:
     """Returns the graph with the channels that ``needs`` keeps. Old weights stay as unused tensors.
     """
-    graph = known.graph
+    graph = facts.graph
     tensors = [
         _kept(tensor, needs.kept[number]) if not needs.kept[number].all() else tensor
         for number, tensor in enumerate(graph.tensors)
     ]
     nodes = []
     for number, node in enumerate(graph.nodes):
-        if number in known.layers:
-            nodes.append(_layer(known, tensors, number, needs))
+        if number in facts.layers:
+            nodes.append(_layer(facts, tensors, number, needs))
         else:
             nodes.append(replace(node, op=_operator(graph, tensors, node, needs)))
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
@@ -55,11 +55,11 @@ def _operator(graph: Graph, tensors: list[Tensor], node: Node, needs: Needs) -> 
     return op
 
 
-def _layer(known: ChannelFacts, tensors: list[Tensor], number: int, needs: Needs) -> Node:
+def _layer(facts: ChannelFacts, tensors: list[Tensor], number: int, needs: Needs) -> Node:
     """Returns the layer with the weights of the kept channels; its bias includes the contributions
     of folded channels."""
-    graph, layer, folded = known.graph, known.layers[number], known.folded[number]
-    node, given, result = layer.node, known.ranges[layer.x], known.ranges[layer.y]
+    graph, layer, folded = facts.graph, facts.layers[number], facts.folded[number]
+    node, given, result = layer.node, facts.ranges[layer.x], facts.ranges[layer.y]
     inputs, outputs = needs.kept[layer.x], needs.kept[layer.y]
     fixed, unread = result.constant | ~needs.live[layer.y], folded.inputs | ~needs.live[layer.x]
     if inputs.all() and outputs.all() and not unread.any():

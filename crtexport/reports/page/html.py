@@ -234,10 +234,10 @@ def _costs(report: Report) -> list[dict[str, Any]]:
 
 
 def _cost(
-    name: str, title: str, count: int, whole: int, most: int, each: str
+    name: str, title: str, count: int, total: int, most: int, each: str
 ) -> dict[str, Any]:
     return {
-        "name": name, "title": title, "count": count, "share": words.percent(count, whole),
+        "name": name, "title": title, "count": count, "share": words.percent(count, total),
         "width": f"{100 * count / (most or 1):.2f}", "each": each,
     }
 

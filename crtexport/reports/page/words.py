@@ -18,11 +18,11 @@ def grouped(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def percent(part: float | None, whole: float | None) -> str:
-    """Returns how much of ``whole`` a part is."""
-    if part is None or not whole:
+def percent(part: float | None, total: float | None) -> str:
+    """Returns how much of ``total`` a part is."""
+    if part is None or not total:
         return "–"
-    share = 100 * part / whole
+    share = 100 * part / total
     return f"{share:.1f} %" if share >= 0.05 or not part else "< 0.1 %"
 
 

@@ -29,8 +29,8 @@ def stepped_product_of(lowering: Lowering) -> Product:
 class _Stepped:
     """A product with requantization by result steps."""
 
-    def __init__(self, product: Unbiased, found: TwoProducts, limits: tuple[int, int]) -> None:
-        self._product, self._found, self._limits = product, found, limits
+    def __init__(self, product: Unbiased, constants: TwoProducts, limits: tuple[int, int]) -> None:
+        self._product, self._found, self._limits = product, constants, limits
         self.x, self.weights = product.x, product.weights
         self.zero_point, self.weight_zero = product.zero_point, product.weight_zero
         self.sum, self.wraps = product.sum, product.wraps

@@ -62,27 +62,27 @@ def of_bytes(context: Context) -> Context:
 
 
 def candidates(
-    context: Context, found: Sequence[Candidate], plain: Candidate, *, alone: bool
+    context: Context, for_bytes: Sequence[Candidate], plain: Candidate, *, only_variants: bool
 ) -> list[Candidate]:
-    """Returns variants of a node with packed weights: those that ``found`` has for bytes, each
+    """Returns variants of a node with packed weights: those that ``for_bytes`` has for bytes, each
     after a loop that unpacks them.
 
     There are none where bytes would take too much memory, or where kernels don't read bytes;
-    ``plain`` takes the place of single ones that don't. ``alone``: all other variants are several
-    times as slow, so the bytes may take as much memory as the largest node's tensors; else only as
-    much as these leave.
+    ``plain`` takes the place of single ones that don't. ``only_variants``: all other variants are
+    several times as slow, so the bytes may take as much memory as the largest node's tensors; else
+    only as much as these leave.
     """
-    room = largest(context.graph) - (0 if alone else held(context))
+    room = largest(context.graph) - (0 if only_variants else held(context))
     if context.input(1).nbytes > max(SMALL, room):
         return []
-    if not found or _unpacking(context, found[0].make()) is None:
+    if not for_bytes or _unpacking(context, for_bytes[0].make()) is None:
         return []
 
     def change(lowered: Lowered) -> Lowered:
         return _unpacking(context, lowered) or plain.make()
 
     return [
-        replace(variant, name=f"unpacked, {variant.name}") for variant in changed(found, change)
+        replace(variant, name=f"unpacked, {variant.name}") for variant in changed(for_bytes, change)
     ]
 
 

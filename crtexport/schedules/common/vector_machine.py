@@ -85,17 +85,17 @@ class RequantizingVectors(IntegerVectors, frozen=True):
 
 
     def by_two_products(
-        self, b: KernelBuilder, value: Expr, found: TwoProducts, bounds: tuple[int, int]
+        self, b: KernelBuilder, value: Expr, products: TwoProducts, bounds: tuple[int, int]
     ) -> Expr:
         """Results within ``bounds`` by the constants of the first channel, whose second product
         isn't rounded: see :mod:`crtexport.lowering.numerics.result_steps`."""
-        addend, first, second = (int(number) for number in found.constants[0])
-        moved = self.plus(self.raised(value, found.places), addend)
+        addend, first, second = (int(number) for number in products.constants[0])
+        moved = self.plus(self.raised(value, products.places), addend)
         high = b.let("high", self.upper(moved, first))
-        if found.shift is None:
+        if products.shift is None:
             scaled = self.upper(high, second)
         else:  # shifts of vectors round
-            scaled = self.rounded(self.plus(high, -(1 << found.shift - 1)), found.shift)
+            scaled = self.rounded(self.plus(high, -(1 << products.shift - 1)), products.shift)
         return b.let("scaled", self.between(scaled, bounds))
 
 

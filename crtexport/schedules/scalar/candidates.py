@@ -74,11 +74,11 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
     return _dsp(context, optimize, floats=floats)
 
 
-def _unrolled(found: Iterable[Candidate], copies: int) -> list[Candidate]:
+def _unrolled(candidates: Iterable[Candidate], copies: int) -> list[Candidate]:
     def change(lowered: Lowered) -> Lowered:
         return replace(lowered, kernel=unroll.unroll_inner_loops(lowered.kernel, copies))
 
-    return changed(found, change)
+    return changed(candidates, change)
 
 
 def _riscv(context: Context, optimize: str) -> list[Candidate]:

@@ -98,15 +98,15 @@ class _Blocks(Products):
                 ]
                 yield b.let("unit", add(first, number)), found
 
-    def _accumulate(self, lines: list[list[Var]], one: Pass, at: Expr) -> None:
+    def _accumulate(self, lines: list[list[Var]], block: Pass, at: Expr) -> None:
         """Adds the products of a block, whose weights begin at ``at``, to the sums of its units."""
         b, step = self.b, self.gates * self.units_per_block
-        unroll = next(n for n in range(_UNROLL, 0, -1) if one.size % n == 0)
-        with b.loop("k", one.size, unroll=unroll) as k:
-            value = b.let("value", load(one.source, add(one.begin, k)))
+        unroll = next(n for n in range(_UNROLL, 0, -1) if block.size % n == 0)
+        with b.loop("k", block.size, unroll=unroll) as k:
+            value = b.let("value", load(block.source, add(block.begin, k)))
             column = b.let("column", add(at, mul(k, const(step))))
-            for gate, number in one.sums.items():
+            for gate, number in block.sums.items():
                 for i, line in enumerate(lines):
                     place = add(column, const(gate * self.units_per_block + i))
-                    weight = load(self.weights[one.position], place)
+                    weight = load(self.weights[block.position], place)
                     b.assign(line[number], fma(value, weight, line[number]))

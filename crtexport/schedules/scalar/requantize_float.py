@@ -134,11 +134,11 @@ class StepsEpilogue(Int8Epilogue):
         offset, factor, *more = self.values(number)
         return ChannelConstants(offset, factor, i32(0), tuple(more))
 
-    def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
-        return self.made(whole, (channel.bias, channel.mantissa, *channel.more))
+    def result(self, total: Expr, channel: ChannelConstants) -> Expr:
+        return self.made(total, (channel.bias, channel.mantissa, *channel.more))
 
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        high = self.b.let("high", self._upper(whole, values[1]))
+    def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
+        high = self.b.let("high", self._upper(total, values[1]))
         if self._found.shift is not None:
             scaled = shr(high, i32(self._found.shift))
         elif not self._found.rounded:
@@ -210,9 +210,9 @@ class FloatEpilogue(Int8Epilogue):
             b.assign(scaled, add(in_floats(b, wrap_add(whole, bias), real), i32(self._zero)))
         return cast(clamp(scaled, *self._range), Scalar.I8)
 
-    def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
+    def result(self, total: Expr, channel: ChannelConstants) -> Expr:
         low, high, bias = channel.more
-        return self.made(whole, (low, high, channel.mantissa, bias, channel.power))
+        return self.made(total, (low, high, channel.mantissa, bias, channel.power))
 
 
 class RealEpilogue(Int8Epilogue):
@@ -236,14 +236,14 @@ class RealEpilogue(Int8Epilogue):
         bias, scale = self.values(number)
         return ChannelConstants(bias, scale, scale)
 
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+    def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
         real = call("f32_from_bits", values[1], type_=Scalar.F32)
-        product = self.b.let("real", mul(cast(whole, Scalar.F32), real))
+        product = self.b.let("real", mul(cast(total, Scalar.F32), real))
         if not self._small:
             product = self.b.let("near", clamp(product, -BEYOND, BEYOND))
         rounded = call("arm_vcvtr", product, type_=Scalar.I32)
         scaled = self.b.let("scaled", add(rounded, i32(self._zero)))
         return cast(clamp(scaled, *self._range), Scalar.I8)
 
-    def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
-        return self.made(whole, (channel.bias, channel.mantissa))
+    def result(self, total: Expr, channel: ChannelConstants) -> Expr:
+        return self.made(total, (channel.bias, channel.mantissa))

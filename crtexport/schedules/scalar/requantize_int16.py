@@ -48,12 +48,15 @@ class Int16Epilogue(ScalarEpilogue):
             ("shift", "right shift"), ("after", "addend after the shift"),
         )
 
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+    def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
         _, factor, *parts = values
-        scaled = self._apart(whole, factor, *parts) if parts else self._product(whole, factor)
+        scaled = self._apart(total, factor, *parts) if parts else self._product(total, factor)
         return cast(clamp(self.b.let("scaled", scaled), *self._range), Scalar.I16)
 
-    def _apart(self, whole: Expr, factor: Expr, before: Expr, right: Expr, after: Expr) -> Expr:
-        product = mul(cast(whole, Scalar.I64), cast(factor, Scalar.I64))
+    def _apart(
+        self, total: Expr, factor: Expr, addend: Expr, shift: Expr, addend_after: Expr
+    ) -> Expr:
+        """Returns ((high word of total * factor) + addend >> shift) + addend_after, an i32."""
+        product = mul(cast(total, Scalar.I64), cast(factor, Scalar.I64))
         high = cast(shr(product, const(32, Scalar.I64)), Scalar.I32)
-        return add(shr(add(high, before), right), after)
+        return add(shr(add(high, addend), shift), addend_after)

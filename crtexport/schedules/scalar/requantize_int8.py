@@ -158,17 +158,19 @@ class ScalarEpilogue(abc.ABC):
         return values[0]
 
     def finished(self, total: Expr, values: Sequence[Expr]) -> Expr:
-        """The result of a sum (i32) that began with 0, of a channel with these constants."""
+        """Returns the output element of a sum (i32) that began at 0; ``values`` are the constants
+        of its channel."""
         moved = self.moved(total)
         return self.made(self.b.let("whole", add(moved, self.start(values))), values)
 
     def moved(self, total: Expr) -> Expr:
-        """A number (i32), moved as sums are."""
+        """Returns ``total`` (i32) shifted left by ``places`` bits, as the multipliers expect it."""
         return shl(total, i32(self.places)) if self.places else total
 
     @abc.abstractmethod
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        """The result of a sum with its bias (i32), moved, of a channel with these constants."""
+    def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
+        """Returns the output element of a sum (i32) that includes its bias and is shifted as by
+        :meth:`moved`; ``values`` are the constants of its channel."""
 
     def _product(self, a: Expr, b: Expr) -> Expr:
         """The upper word of a product, rounded."""
@@ -259,12 +261,12 @@ class Int8Epilogue(ScalarEpilogue):
         """The constants of an output channel (index), loaded."""
         return ChannelConstants(self.value(number, 0), self.value(number, 1), self.value(number, 2))
 
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        return self.result(whole, ChannelConstants(values[0], values[1], values[2]))
+    def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
+        return self.result(total, ChannelConstants(values[0], values[1], values[2]))
 
-    def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
-        """The i8 of what :meth:`whole` gives."""
-        high = self.b.let("high", self._product(whole, channel.mantissa))
+    def result(self, total: Expr, channel: ChannelConstants) -> Expr:
+        """Returns the output element (i8) of a sum that :meth:`whole` has prepared."""
+        high = self.b.let("high", self._product(total, channel.mantissa))
         low, top = self._range
         if low < self._zero:
             high = add(high, shr(high, i32(31)))
@@ -284,7 +286,7 @@ class Int8Epilogue(ScalarEpilogue):
                 return add(shr(add(high, half), power), zero)
 
     def whole(self, total: Expr, channel: ChannelConstants) -> Expr:
-        """A sum (i32, without the bias) with its bias, moved."""
+        """Returns a sum (i32, without its bias) with its bias, shifted as by :meth:`moved`."""
         return add(self.moved(total), channel.bias)
 
 

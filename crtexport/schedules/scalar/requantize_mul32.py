@@ -217,9 +217,9 @@ class Mul32Epilogue(ScalarEpilogue):
     def start(self, values: Sequence[Expr]) -> Expr:
         return values[4] if len(values) > 4 else i32(0)
 
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+    def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
         upper, lower, addend, right = values[:4]
-        above, below = mul(whole, upper), shr(mul(whole, lower), i32(self._bits + self._lost))
+        above, below = mul(total, upper), shr(mul(total, lower), i32(self._bits + self._lost))
         if self._lost:
             above = shr(above, i32(self._lost))
         scaled = self.b.let("scaled", shr(add(above, below, addend), right))

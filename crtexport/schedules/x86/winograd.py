@@ -243,8 +243,8 @@ class _WinogradWork:
             of("sub", of("sub", d[5], d[3]), times(4, odd)),
         ]
 
-    def _channels(self, n: Expr, first: Expr, left: Expr) -> None:
-        """Emits all output channels of the tiles from ``left`` on in the rows of pixels from
+    def _channels(self, n: Expr, first: Expr, first_tile: Expr) -> None:
+        """Emits all output channels of the tiles from ``first_tile`` on in the rows of pixels from
         ``first`` on."""
         b = self.b
         lanes = self.vectors.count * self.machine.lanes
@@ -253,7 +253,7 @@ class _WinogradWork:
             self.vectors.each(b) as (block, channel),
             b.loop("oy", self.rows) as oy, b.loop("tile", self.tiles) as tile,
         ):
-            self._pixels(n, add(first, oy), add(left, tile), channel, mul(block, size))
+            self._pixels(n, add(first, oy), add(first_tile, tile), channel, mul(block, size))
 
     def _pixels(self, n: Expr, y: Expr, tile: Expr, channel: Expr, weights: Expr) -> None:
         """Emits the pixels of a tile, for the block of channels from ``channel`` on."""
@@ -281,14 +281,14 @@ class _WinogradWork:
         lines = list(zip(*totals, strict=True))
         self.finish.store_block(self.output, rows, lines, channel, self.vectors)
 
-    def _products(self, sums: list[list[Var]], place: Expr, before: Expr, vectors: int) -> None:
+    def _products(self, sums: list[list[Var]], place: Expr, weights_at: Expr, vectors: int) -> None:
         """Adds the products of a row of taps. Its parts begin at ``place``, its weights at
-        ``before``, both in units of eight elements."""
+        ``weights_at``, both in units of eight elements."""
         b, machine, lanes = self.b, self.machine, _LANES.lanes
         size = PARTS * vectors * machine.pairs.lanes
         with b.loop("step", self.depth // 2, unroll=1) as step:
             start = b.let("start", add(mul(place, const(lanes)), mul(step, const(2))))
-            first = b.let("first", add(before, mul(step, const(size // lanes))))
+            first = b.let("first", add(weights_at, mul(step, const(size // lanes))))
             for part, line in enumerate(sums):
                 word = load_word(self.parts, add(start, const(part * self.depth)))
                 x = b.let(f"x_part{part}", machine.spread_pair(word))

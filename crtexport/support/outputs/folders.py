@@ -64,7 +64,7 @@ class _Plan(Struct, frozen=True):
     gone: tuple[str, ...]
 
 
-def lay_out(folder: Path, wanted: Wanted, *, force: bool = False) -> tuple[Path, ...]:
+def lay_out(folder: Path, contents: Wanted, *, force: bool = False) -> tuple[Path, ...]:
     """Writes files into ``folder``, which is made if need be, and removes those of ours that are no
     longer wanted. Returns the paths, sorted.
 
@@ -73,20 +73,20 @@ def lay_out(folder: Path, wanted: Wanted, *, force: bool = False) -> tuple[Path,
     (``force`` replaces them), and for symbolic links in the place of folders; OSError where the
     folder can't be written.
     """
-    for name in (*wanted.files, *wanted.made, *wanted.own_folders):
+    for name in (*contents.files, *contents.made, *contents.own_folders):
         if not manifest.inside(name):
             raise CrtExportError("this name leads out of the folder", location=name)
     with held() as let_through:
         files = {name: _interruptible(content, let_through)
-                 for name, content in wanted.files.items()}
-        wanted = replace(wanted, files=files)
+                 for name, content in contents.files.items()}
+        contents = replace(contents, files=files)
         if os.path.lexists(folder):
             with _opened(folder) as tree:
                 _recover(tree)
-                _update(tree, wanted, force=force)
+                _update(tree, contents, force=force)
         else:
-            _make(folder, wanted)
-    return tuple(sorted(folder / name for name in wanted.files))
+            _make(folder, contents)
+    return tuple(sorted(folder / name for name in contents.files))
 
 
 def settle(folder: Path) -> None:
@@ -127,7 +127,7 @@ def _opened(folder: Path) -> Iterator[Tree]:
         os.close(descriptor)
 
 
-def _make(folder: Path, wanted: Wanted) -> None:
+def _make(folder: Path, contents: Wanted) -> None:
     """Makes a new folder, which appears with all its contents at once."""
     made = [path for path in (folder.parent, *folder.parent.parents) if not path.exists()]
     done = False
@@ -136,7 +136,7 @@ def _make(folder: Path, wanted: Wanted) -> None:
         parent = os.open(folder.parent, FOLDER)
         try:
             remove_leftovers(parent)
-            _fill_and_name(parent, folder, wanted)
+            _fill_and_name(parent, folder, contents)
         finally:
             os.close(parent)
         done = True
@@ -147,44 +147,44 @@ def _make(folder: Path, wanted: Wanted) -> None:
                     path.rmdir()
 
 
-def _fill_and_name(parent: int, folder: Path, wanted: Wanted) -> None:
+def _fill_and_name(parent: int, folder: Path, contents: Wanted) -> None:
     temporary = temporary_name()
     try:
         os.mkdir(temporary, dir_fd=parent)
         with _opened(folder.parent / temporary) as tree:
-            _update(tree, wanted, force=False)
+            _update(tree, contents, force=False)
             os.rename(temporary, folder.name, src_dir_fd=parent, dst_dir_fd=parent)
     finally:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(temporary, dir_fd=parent)
 
 
-def _update(tree: Tree, wanted: Wanted, *, force: bool) -> None:
-    known = manifest.read(tree)
-    plan = _planned(tree, wanted, known, force=force)
+def _update(tree: Tree, contents: Wanted, *, force: bool) -> None:
+    recorded = manifest.read(tree)
+    plan = _planned(tree, contents, recorded, force=force)
     digests = dict(plan.kept)
-    content = _listed(known, wanted, digests).dump()
-    missing = [name for name in wanted.folders if not tree.kind(name)]
-    if not (plan.new or plan.gone or missing) and content == known.dump():
+    content = _listed(recorded, contents, digests).dump()
+    missing = [name for name in contents.folders if not tree.kind(name)]
+    if not (plan.new or plan.gone or missing) and content == recorded.dump():
         return
-    files = {name: wanted.files[name] for name in plan.new}
+    files = {name: contents.files[name] for name in plan.new}
 
     def listing() -> Iterable[bytes]:  # once the others are written, and their digests known
-        return (_listed(known, wanted, digests).dump(),)
+        return (_listed(recorded, contents, digests).dump(),)
 
-    _switch(tree, {**files, manifest.NAME: listing}, plan.gone, wanted.folders, digests)
+    _switch(tree, {**files, manifest.NAME: listing}, plan.gone, contents.folders, digests)
     for name in plan.gone:
         for outer in reversed(ancestors(name)):
-            if outer not in wanted.folders:
+            if outer not in contents.folders:
                 tree.remove_folder(outer)
 
 
-def _planned(tree: Tree, wanted: Wanted, known: Manifest, *, force: bool) -> _Plan:
+def _planned(tree: Tree, contents: Wanted, recorded: Manifest, *, force: bool) -> _Plan:
     """Returns the changes to make. Raises CrtExportError where one of the user's files is in the
     way."""
     new, kept, foreign = [], {}, []
-    for name, content in wanted.files.items():
-        there, entry = tree.kind(name), known.files.get(name)
+    for name, content in contents.files.items():
+        there, entry = tree.kind(name), recorded.files.get(name)
         if there in ("folder", "other"):
             raise CrtExportError("a file belongs here", location=str(tree.path / name))
         if there == "file":
@@ -198,23 +198,23 @@ def _planned(tree: Tree, wanted: Wanted, known: Manifest, *, force: bool) -> _Pl
         elif there == "link":
             foreign.append(name)
         new.append(name)
-    foreign += [name for name in wanted.made if not _ours(tree, known, name)]
-    foreign += [name for name in wanted.own_folders
-                if tree.kind(f"{name}/.") and name not in known.folders]
+    foreign += [name for name in contents.made if not _ours(tree, recorded, name)]
+    foreign += [name for name in contents.own_folders
+                if tree.kind(f"{name}/.") and name not in recorded.folders]
     if foreign and not force:
         raise _refusal(tree, foreign)
     gone = [
-        name for name, entry in known.files.items()
-        if entry.part == wanted.part and entry.sha256 is not None
-        and name not in wanted.files and name not in wanted.made
+        name for name, entry in recorded.files.items()
+        if entry.part == contents.part and entry.sha256 is not None
+        and name not in contents.files and name not in contents.made
         and tree.kind(name) == "file" and tree.digest(name) == entry.sha256
     ]
     return _Plan(tuple(new), kept, tuple(gone))
 
 
-def _ours(tree: Tree, known: Manifest, name: str) -> bool:
+def _ours(tree: Tree, recorded: Manifest, name: str) -> bool:
     """Returns whether a tool may make this file: nothing is there, or what one made before."""
-    there, entry = tree.kind(name), known.files.get(name)
+    there, entry = tree.kind(name), recorded.files.get(name)
     if there != "file" or entry is None:
         return not there
     return entry.sha256 is None or tree.digest(name) == entry.sha256
@@ -230,15 +230,15 @@ def _refusal(tree: Tree, names: Sequence[str]) -> CrtExportError:
     )
 
 
-def _listed(known: Manifest, wanted: Wanted, digests: Mapping[str, str]) -> Manifest:
+def _listed(recorded: Manifest, contents: Wanted, digests: Mapping[str, str]) -> Manifest:
     """Returns the manifest of the folder after the changes."""
     kept = {
-        name: entry for name, entry in known.files.items()
-        if entry.part != wanted.part or (entry.sha256 is None and name not in wanted.files)
+        name: entry for name, entry in recorded.files.items()
+        if entry.part != contents.part or (entry.sha256 is None and name not in contents.files)
     }
-    ours = {name: ManifestEntry(wanted.part, digest) for name, digest in digests.items()}
-    made = {name: ManifestEntry(wanted.part) for name in wanted.made}
-    folders = known.folders | dict.fromkeys(wanted.own_folders, wanted.part)
+    ours = {name: ManifestEntry(contents.part, digest) for name, digest in digests.items()}
+    made = {name: ManifestEntry(contents.part) for name in contents.made}
+    folders = recorded.folders | dict.fromkeys(contents.own_folders, contents.part)
     return Manifest(files={**kept, **ours, **made}, folders=folders)
 
 

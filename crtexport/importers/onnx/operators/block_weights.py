@@ -47,12 +47,12 @@ def matmul_n_bits(node: OnnxNode) -> Value:
     return made if bias is None else node.elementwise(Add(), made, bias)
 
 
-def _bytes(node: OnnxNode, index: int, what: str) -> Array:
+def _bytes(node: OnnxNode, index: int, role: str) -> Array:
     """Returns a constant of uint8."""
     value = node.input(index)
     tensor = node.builder.tensors[node.builder.arranged(value)]
     if tensor.constant is None or tensor.type.dtype is not DType.UINT8:
-        raise CrtExportError(f"{what} must be a constant of uint8, found {tensor.type}")
+        raise CrtExportError(f"{role} must be a constant of uint8, found {tensor.type}")
     return tensor.constant.array(tensor.type)
 
 

@@ -81,9 +81,9 @@ def _deciding(body: GraphInfo, count: int) -> tuple[GraphInfo | None, list[int]]
     ), order
 
 
-def _slice(nodes: Sequence[NodeInfo], wanted: set[str]) -> list[NodeInfo]:
+def _slice(nodes: Sequence[NodeInfo], names: set[str]) -> list[NodeInfo]:
     """Returns the nodes that names depend on, in their order."""
-    needed, found = set(wanted), []
+    needed, found = set(names), []
     for info in reversed(nodes):
         if not needed.isdisjoint(info.outputs):
             needed.update(info.inputs)

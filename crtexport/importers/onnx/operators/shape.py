@@ -72,10 +72,10 @@ def flattened(node: OnnxNode, x: Value, axis: int) -> Value:
     return node.builder.reshaped(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def _axes(node: OnnxNode, rank: int, what: str) -> tuple[int, ...] | None:
+def _axes(node: OnnxNode, rank: int, role: str) -> tuple[int, ...] | None:
     """Returns the axes of Squeeze and Unsqueeze, an input since opset 13; None if omitted."""
     if node.version >= 13:
-        given = None if node.optional(1) is None else node.integers(1, what)
+        given = None if node.optional(1) is None else node.integers(1, role)
     else:
         given = node.numbers("axes") if node.has("axes") else None
     return None if given is None else node.axes(given, rank)

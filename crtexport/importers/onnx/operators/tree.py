@@ -104,11 +104,11 @@ def _roots(
 
 def _ensemble(
     node: OnnxNode, roots: Sequence[Any], branches: Mapping[Any, TreeBranch],
-    leaves: Mapping[Any, Array], how: str,
+    leaves: Mapping[Any, Array], reduction: str,
 ) -> Value:
     """Returns the sum, the smallest or the largest number of the trees, (rows, targets)."""
     x = matrix(node, node.input(0))
-    groups = [[root] for root in roots] if how in ("MIN", "MAX") else [list(roots)]
+    groups = [[root] for root in roots] if reduction in ("MIN", "MAX") else [list(roots)]
     if not groups:
         raise CrtExportError("there are no trees")
 
@@ -121,7 +121,7 @@ def _ensemble(
         ]
         return node.emit(TreeEnsemble(), node.builder.arranged(x), *constants)
 
-    return combined(node, Minimum() if how == "MIN" else Maximum(), map(best, groups))
+    return combined(node, Minimum() if reduction == "MIN" else Maximum(), map(best, groups))
 
 
 def _shifted(node: OnnxNode, scores: Value, base: Array) -> Value:

@@ -112,8 +112,8 @@ def _ordered(registers: Iterable[Register]) -> list[Register]:
     return sorted(registers, key=lambda one: one.number)
 
 
-def _variables(one: Instruction) -> Iterator[Register]:
-    return (r for r in one.wanted if not isinstance(r, Constant) and r is not STACK)
+def _variables(instruction: Instruction) -> Iterator[Register]:
+    return (r for r in instruction.wanted if not isinstance(r, Constant) and r is not STACK)
 
 
 class Allocation:
@@ -292,10 +292,10 @@ class _Spans:
     the last that reads it."""
 
     def __init__(
-        self, body: list[Instruction], before: set[Register], after: set[Register]
+        self, body: list[Instruction], live_in: set[Register], live_out: set[Register]
     ) -> None:
         self.spans: dict[Register, list[tuple[int, int]]] = {}
-        open_: dict[Register, tuple[int, int]] = dict.fromkeys(before, (-1, -1))
+        open_: dict[Register, tuple[int, int]] = dict.fromkeys(live_in, (-1, -1))
         for number, one in enumerate(body):
             for register in _variables(one):
                 begin, _ = open_.get(register, (-1, -1))
@@ -309,7 +309,7 @@ class _Spans:
                     self._close(register, open_[register])
                 open_[register] = number, number
         for register, (begin, end) in open_.items():
-            last = len(body) + 1 if register in after else end
+            last = len(body) + 1 if register in live_out else end
             self._close(register, (begin, last))
 
     def _close(self, register: Register, span: tuple[int, int]) -> None:
@@ -322,14 +322,14 @@ def _slot(register: Register) -> Memory:
     return Memory("", register, 0, STACK, 0, 4)
 
 
-def _renamed(one: Instruction, names: Mapping[Register, Register]) -> Instruction:
-    if not any(r in names for r in (*one.wanted, *one.writes)):
-        return one
-    memory = one.memory
+def _renamed(instruction: Instruction, names: Mapping[Register, Register]) -> Instruction:
+    if not any(r in names for r in (*instruction.wanted, *instruction.writes)):
+        return instruction
+    memory = instruction.memory
     if memory is not None and memory.base in names:
         memory = replace(memory, base=names[memory.base])
     return replace(
-        one, writes=tuple(names.get(r, r) for r in one.writes),
-        reads=tuple(names.get(r, r) for r in one.reads), memory=memory,
-        adds=names.get(one.adds, one.adds) if one.adds is not None else None,
+        instruction, writes=tuple(names.get(r, r) for r in instruction.writes),
+        reads=tuple(names.get(r, r) for r in instruction.reads), memory=memory,
+        adds=None if instruction.adds is None else names.get(instruction.adds, instruction.adds),
     )

@@ -122,9 +122,9 @@ class Graph:
         self.readers.append([])
         return len(self.readers) - 1
 
-    def _add(self, number: int, one: Instruction) -> None:
+    def _add(self, number: int, instruction: Instruction) -> None:
         wanted = dict.fromkeys(
-            r for r in one.wanted if not isinstance(r, Constant) and r is not STACK
+            r for r in instruction.wanted if not isinstance(r, Constant) and r is not STACK
         )
         reads = tuple(self._value_in(register) for register in wanted)
         for value in reads:
@@ -132,10 +132,10 @@ class Graph:
                 self.after[self._writer[value]].add(number)
             self.readers[value].append(number)
         self.constants.append(tuple(dict.fromkeys(
-            r.value for r in one.reads if isinstance(r, Constant)
+            r.value for r in instruction.reads if isinstance(r, Constant)
         )))
         writes = []
-        for register in one.writes:
+        for register in instruction.writes:
             old = self._current.get(register)
             if old is not None:
                 before = [*self.readers[old], *([self._writer[old]] if old in self._writer else [])]
@@ -256,31 +256,31 @@ class _Run:
         missing = sum(value not in self.made for value in self.graph.constants[number])
         return self.live + self.more[number] + missing <= self.room
 
-    def _spare(self, more: int, wanted: Sequence[int]) -> bool:
-        """Makes room for ``more`` registers, by forgetting constants that aren't ``wanted``."""
+    def _spare(self, more: int, needed: Sequence[int]) -> bool:
+        """Makes room for ``more`` registers, by forgetting constants that aren't ``needed``."""
         while self.live + len(self.made) + more > self.room:
-            other = next((value for value in self.made if value not in wanted), None)
+            other = next((value for value in self.made if value not in needed), None)
             if other is None:
                 # The instruction may be the last that wants one, whose register it can have.
                 return self.live + len(self.made) + more <= self.room + sum(
-                    self.asked[value] == 1 for value in wanted
+                    self.asked[value] == 1 for value in needed
                 )
             del self.made[other]
         return True
 
-    def _make(self, value: int, wanted: Sequence[int]) -> bool:
+    def _make(self, value: int, needed: Sequence[int]) -> bool:
         """Puts a constant into a register."""
-        if not self._spare(1, wanted):
+        if not self._spare(1, needed):
             return False
         register = Register("constant")
         self._append(constant(register, value))
         self.made[value] = register
         return True
 
-    def _append(self, one: Instruction) -> None:
+    def _append(self, instruction: Instruction) -> None:
         before = self.body[-1] if self.body else None
-        self.took += cycles(one, before, self.features)
-        self.body.append(one)
+        self.took += cycles(instruction, before, self.features)
+        self.body.append(instruction)
 
     def _emit(self, number: int) -> None:
         graph, one, users = self.graph, self.graph.body[number], self.users

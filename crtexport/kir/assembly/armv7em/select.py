@@ -146,11 +146,11 @@ def _begin_with_products(nodes: list[Node]) -> None:
         block.body[:] = [one for one in block.body if one not in saved]
 
 
-def _without(nodes: list[Node], wanted: set[Register]) -> bool:
+def _without(nodes: list[Node], read: set[Register]) -> bool:
     changed = False
     for block in _blocks(nodes):
         kept = [
-            one for one in block.body if not one.writes or any(w in wanted for w in one.writes)
+            one for one in block.body if not one.writes or any(w in read for w in one.writes)
         ]
         changed |= len(kept) < len(block.body)
         block.body[:] = kept

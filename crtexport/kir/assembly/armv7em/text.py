@@ -181,18 +181,18 @@ class _Printer:
             self._nodes(branch.other.body)
             self.lines.append(f"{end}:")
 
-    def _instruction(self, one: Instruction, numbers: Mapping[Register, int]) -> None:
-        names = [name_of(numbers[register]) for register in one.reads]
-        written = [name_of(numbers[register]) for register in one.writes]
+    def _instruction(self, instruction: Instruction, numbers: Mapping[Register, int]) -> None:
+        names = [name_of(numbers[register]) for register in instruction.reads]
+        written = [name_of(numbers[register]) for register in instruction.writes]
         given = dict(zip("wv", written, strict=False))
-        if one.memory is not None:
-            base, at = one.memory.base, one.memory.offset
+        if instruction.memory is not None:
+            base, at = instruction.memory.base, instruction.memory.offset
             given["base"] = "sp" if base is STACK else name_of(numbers[base])
             if base is STACK:
-                register = one.memory.place
-                at = next(at for one, at in self.slots.items() if one is register)
+                register = instruction.memory.place
+                at = next(at for instruction, at in self.slots.items() if instruction is register)
             given["at"] = str(at)
-        lines = one.text.format(*names, **given).split("\n")
+        lines = instruction.text.format(*names, **given).split("\n")
         if len(lines) > 1:
             self.lines += lines
             return

@@ -18,24 +18,24 @@ _DIVISION = 7
 _M3 = {Kind.ACCUMULATE: 2, Kind.LONG: 4, Kind.LONG_ACCUMULATE: 5}
 
 
-def cycles(one: Instruction, before: Instruction | None, features: Features) -> int:
+def cycles(instruction: Instruction, previous: Instruction | None, features: Features) -> int:
     """Returns the cycles of an instruction behind another one, None where a branch leads to it."""
-    took = one.count
-    if one.kind is Kind.LOAD:
-        took = 1 if _pipelined(one, before) else 2
-    elif one.kind is Kind.DIVIDE:
+    took = instruction.count
+    if instruction.kind is Kind.LOAD:
+        took = 1 if _pipelined(instruction, previous) else 2
+    elif instruction.kind is Kind.DIVIDE:
         took = _DIVISION
     elif not features.dsp:
-        took = _M3.get(one.kind, took)
-    memory = one.memory
-    if memory is not None and before is not None and before.memory is None and (
-        memory.base in before.writes
+        took = _M3.get(instruction.kind, took)
+    memory = instruction.memory
+    if memory is not None and previous is not None and previous.memory is None and (
+        memory.base in previous.writes
     ):
         took += 1
     return took
 
 
-def _pipelined(one: Instruction, before: Instruction | None) -> bool:
-    if before is None or before.kind is not Kind.LOAD:
+def _pipelined(instruction: Instruction, previous: Instruction | None) -> bool:
+    if previous is None or previous.kind is not Kind.LOAD:
         return False
-    return one.memory is None or one.memory.base not in before.writes
+    return instruction.memory is None or instruction.memory.base not in previous.writes

@@ -244,7 +244,7 @@ class Values:
         values.append(_Shifted(final, spelling.behind) if spelling.behind else final)
         return self._make(
             spelling.name, into, *values, kind=spelling.kind,
-            adds=final if spelling.alone else None, alone=spelling.alone,
+            adds=final if spelling.alone else None, narrow_name=spelling.alone,
         )
 
     def _selection(
@@ -306,7 +306,7 @@ class Values:
                 factors = self.value(product.a), self.value(product.b)
                 base = self.value(total)
                 return self._make(
-                    "mla", into, *factors, base, kind=Kind.ACCUMULATE, adds=base, alone="mul"
+                    "mla", into, *factors, base, kind=Kind.ACCUMULATE, adds=base, narrow_name="mul"
                 )
         if _shift_of(a) is not None or isinstance(a, kir.Const):
             a, b = b, a
@@ -390,7 +390,7 @@ class Values:
 
     def _make(
         self, name: str, into: Register | None, *operands: _Operand,
-        kind: Kind = Kind.SIMPLE, adds: Register | None = None, alone: str = "",
+        kind: Kind = Kind.SIMPLE, adds: Register | None = None, narrow_name: str = "",
     ) -> Register:
         """Emits an instruction with one result."""
         result, reads = into or Register("value"), list[Register]()
@@ -399,7 +399,7 @@ class Values:
             return result
         texts = [self._text(one, reads) for one in operands]
         text = f"{name} {{w}}, {', '.join(texts)}"
-        short = f"{alone} {{w}}, {', '.join(texts[:-1])}" if alone else ""
+        short = f"{narrow_name} {{w}}, {', '.join(texts[:-1])}" if narrow_name else ""
         self._emit(Instruction(text, (result,), tuple(reads), kind, None, adds, short))
         return result
 
@@ -412,10 +412,10 @@ class Values:
         number = f"{{{len(reads) - 1}}}"
         return f"{number}, {operand.how}" if isinstance(operand, _Shifted) else number
 
-    def _emit(self, one: Instruction) -> None:
+    def _emit(self, instruction: Instruction) -> None:
         block = self.loops[-1].block
-        block.body.append(one)
-        for register in one.writes:
+        block.body.append(instruction)
+        for register in instruction.writes:
             self.made_in[register] = block
             self.addresses.home_of.setdefault(register, self.loops[-1])
 

@@ -458,13 +458,13 @@ class _Selector:
         )
 
 
-def _clamp(expr: Expr, known: Callable[[Expr], Expr]) -> tuple[Expr, int, int] | None:
+def _clamp(expr: Expr, definition: Callable[[Expr], Expr]) -> tuple[Expr, int, int] | None:
     """The value and the bounds of min(max(value, low), high)."""
     match expr:
         case kir.Call(args=(inner, high)) if expr.name.startswith("mve_min_s"):
-            match known(inner):
+            match definition(inner):
                 case kir.Call(args=(value, low)) as most if most.name.startswith("mve_max_s"):
-                    least, largest = _constant(known(low)), _constant(known(high))
+                    least, largest = _constant(definition(low)), _constant(definition(high))
                     if least is not None and largest is not None:
                         return value, least, largest
     return None
