@@ -1,4 +1,4 @@
-"""Output about the decisions of accelerators."""
+"""Prints which layers accelerators took, and compares boards with and without them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DecisionReport(Protocol):
-    """A decision, as exports report it and packages store it."""
+    """The decision of an accelerator about a layer, as exports return it and packages store it."""
 
     @property
     def accelerator(self) -> str: ...

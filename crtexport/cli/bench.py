@@ -135,7 +135,7 @@ def command(
 
 
 def _changed(setting: Setting, **changes: Unpack[ExportChanges]) -> Setting:
-    """Returns a setting with other options."""
+    """Returns ``setting`` with ``changes`` to its options."""
     return replace(setting, options=replace(setting.options, **changes))
 
 
@@ -143,7 +143,7 @@ def _claim(
     out: Output, models: Sequence[Path], others: Sequence[Path | None], boards: Sequence[str],
     picture: Path | None, tuning: Path | None, tune_it: bool,
 ) -> None:
-    """Refuses outputs that are inputs."""
+    """Raises CrtExportError if a file that the command writes is one that it reads."""
     caches = [cache_for([model], tuning) for model in models] if tune_it else []
     read = [*models, *others, *(file for name in boards for file in user_files(name))]
     if picture is not None or caches:
@@ -260,7 +260,8 @@ def _peers_note(out: Output, results: Sequence[Bench]) -> None:
 
 
 def _shorten(name: str) -> str:
-    """Returns a name with both its ends: the layer's place, and its own name."""
+    """Returns a name of at most _LONGEST_NAME characters: its beginning (the layer's place in the
+    network) and its end (the layer's own name)."""
     if len(name) <= _LONGEST_NAME:
         return name
     start = _LONGEST_NAME // 3

@@ -16,7 +16,7 @@ from crtexport.firmware.sizes import format_size
 def _complete(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Returns what the word behind ``boards`` can be."""
+    """Returns completions of the word after ``crtexport boards``: commands and names of boards."""
     commands = [CompletionItem("new", help="Write the file of a board of your own.")]
     found = [*commands, *complete_boards(context, parameter, incomplete)]
     return [item for item in found if str(item.value).startswith(incomplete) and (
@@ -25,7 +25,8 @@ def _complete(
 
 
 class _ShownByDefault(click.Group):
-    """A first word that is no command is what ``show`` describes."""
+    """A group in which ``show`` is the default command: a first word that is no command is its
+    argument."""
 
     default = "show"
 

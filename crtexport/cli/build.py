@@ -37,7 +37,7 @@ _MEANT = {
     "pio": "platformio", "west": "zephyr", "ino": "arduino", "mlperf": "mlperf-tiny",
     "makefile": "make", "baremetal": "make", "bare-metal": "make",
 }
-"""Other names of formats, and what they are called here."""
+"""Words that users try for a format, and crtexport's name of it."""
 
 
 @click.command("build", cls=Verb)
@@ -133,7 +133,7 @@ def _show_firmware(
 
 
 def _show_steps(out: Output, steps: Sequence[next_steps.Step]) -> None:
-    """Shows the commands that come next, each with what it does."""
+    """Prints the commands to run next, each after a comment that says what it does."""
     for command, words in steps:
         out.line(f"  # {words}")
         out.line(f"  {command}")

@@ -11,7 +11,8 @@ Pair = tuple[int, int]
 
 
 class LayerReport(Protocol):
-    """A layer before and after, as exports report it and packages store it."""
+    """A layer (before, after) the removal of channels, as exports return it and packages store it.
+    """
 
     @property
     def layer(self) -> str: ...
@@ -32,7 +33,7 @@ class LayerReport(Protocol):
 
 
 def show_channels(out: Output, layers: Sequence[LayerReport], *, each: bool) -> None:
-    """Shows one line in all and, with ``each``, one for every layer that lost channels."""
+    """Prints one line with sums and, with ``each``, one for every layer that lost channels."""
     if not layers:
         return
     before, after = (sum(layer.outputs[side] for layer in layers) for side in (0, 1))

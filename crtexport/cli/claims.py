@@ -1,4 +1,4 @@
-"""Declares the outputs and inputs of every verb, before it does anything."""
+"""Checks the files of a command before it does anything: no output may be one of its inputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ def claim(
     out: Output, files: Mapping[str, Path | None], *,
     folders: Mapping[str, Path | None] | None = None, reads: Iterable[Path | None] = (),
 ) -> Claims:
-    """Claims ``files`` and ``folders``, each by its option, for a command that reads ``reads``.
+    """Checks the outputs of a command that reads the files ``reads``: ``files`` and ``folders`` are
+    by the option that names them. Returns the claims, to which outputs can be added.
 
-    Says on stderr which symbolic links will be replaced. Raises CrtExportError where a file is both
-    written and read.
+    Prints notes on stderr about symbolic links that will be replaced. Raises CrtExportError for a
+    file that is both written and read.
     """
     claims = Claims()
     claims.reads(*reads)

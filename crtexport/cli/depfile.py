@@ -23,7 +23,7 @@ def write_depfile(
     files = sorted({*models, *data, *others} | set(resources.own_files()))
     try:
         with replacing(path) as stream:
-            stream.write(os.fsencode(depfile_text(target, files)))  # as the file system has them
+            stream.write(os.fsencode(depfile_text(target, files)))  # bytes as in the file system
     except OSError as error:
         raise CrtExportError(
             f"the dependency file can't be written: {error.strerror}", location=str(path)

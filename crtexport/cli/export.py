@@ -1,6 +1,7 @@
 """``crtexport export`` (or just a model): from a network to a package.
 
-What only some options need is imported for those: most exports are over before it would be.
+Modules that only some options need are imported when these are used: importing them takes longer
+than most exports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Output about external functions: in a model, which can be exported; in a package, all."""
+"""Prints the external functions of a model (which of them can be exported) and of a package."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from crtexport.pipeline import driver
 def show_model(
     out: Output, path: Path, board: str, numerics: str, choices: driver.InputChoices
 ) -> None:
-    """Shows a model's inputs and outputs, what a quantized one computes in floats, and by device
-    each function of its modules: whether it can be exported, and why."""
+    """Prints a model's inputs and outputs, the layers of a quantized model that are computed in
+    floats, and whether each external function of its modules can be exported, and why."""
     from crtexport.firmware.classify import classify  # noqa: PLC0415
 
     graph = driver.load(path, numerics=numerics, choices=choices)
@@ -69,8 +69,8 @@ def _device(device: Device | None) -> str:
 def show_externals(
     out: Output, module: ModuleSection, images: Sequence[ImageEntry]
 ) -> None:
-    """Shows external functions by module and device, and device programs; nothing for a model
-    without."""
+    """Prints the external functions by module and device, and the device programs; nothing for a
+    model that has none."""
     if module.externals:
         out.table(
             "External functions", ("function", "module", "kind", "files", "device context"),

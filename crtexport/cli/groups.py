@@ -33,7 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     _LIMITS: (),
     _MESSAGES: ("--verbose", "--quiet", "--json", "--debug", "--help"),
 }
-"""The options of all verbs by heading. Limits are those that begin with --max-."""
+"""The options of all commands by heading. Limits are all options that begin with --max-."""
 
 _TITLES = {option: title for title, options in GROUPS.items() for option in options}
 

@@ -138,7 +138,7 @@ def _show_section(out: Output, section: CrtexportSection) -> None:
 def _needs(section: CrtexportSection) -> str:
     if section.undefined.used is not None:
         return ", ".join(section.undefined.used) or "nothing"
-    # Which of them a compiler will ask for is not known before it runs.
+    # For C sources, the compiler decides which of them are used.
     return f"at most {len(section.undefined.allowed)} symbols; --json lists them"
 
 
@@ -150,7 +150,7 @@ def _show_module(out: Output, name: str, module: ModuleEntry, own: ModuleSection
         ("exported", module.export_datetime or "-"),
     ]
     for main in module.memory.functions.main:
-        # The format counts what callers have to provide, ours what there is.
+        # The format counts memory that callers have to provide, our section all memory.
         workspace = f"{main.workspace_size_bytes:,}"
         if own is not None:
             workspace = f"{own.workspace.together:,}, of the {own.workspace.owner}"

@@ -43,8 +43,8 @@ COMMANDS = {
     "verify": "Compare a model with the reference runtime.",
     "zephyr": "Boards, checks and reports for builds of Zephyr.",
 }
-"""Short descriptions by command. Each command is a module beside this one, imported when it is
-used: no command, and no list of them, waits for the imports of others."""
+"""Short descriptions by command. Each command is a module in this folder that is imported only when
+it is used, so that no command waits for imports of others."""
 
 
 class _ModelFirst(click.Group):
@@ -104,7 +104,7 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code. ``arguments`` default to the process's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Read here, because what is wrong may be how the other words are written.
+    # Read before parsing, which may fail: errors are printed as --json and --debug say.
     settings = Settings(as_json="--json" in itertools.takewhile("--".__ne__, words))
     try:
         code = cli.main(
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         problem, hint = error.format_message(), None
         if isinstance(error, click.UsageError):
-            from crtexport.cli.usage import explained  # noqa: PLC0415  (nothing is wrong yet)
+            from crtexport.cli.usage import explained  # noqa: PLC0415  (only for errors)
 
             problem, hint = explained(error)
         return _fail(settings, CrtExportError(problem, hint=hint), error.exit_code)
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Terminated:
         _end_llvm()
         return _fail(settings, CrtExportError("terminated"), _TERMINATED)
-    except BrokenPipeError:  # whoever read our output has enough
+    except BrokenPipeError:  # the reader of our output has closed it
         return 1
     except Exception as error:  # the last resort, so that users see words instead of a traceback
         from crtexport.support.shortage import shortage  # noqa: PLC0415
@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _end_llvm() -> None:
-    """Ends LLVM's processes, if there are some."""
+    """Ends LLVM's worker processes, if any were started."""
     pool = sys.modules.get("crtexport.backends.llvm.pool")
     if pool is not None:
         pool.POOL.abandon()
@@ -157,7 +157,7 @@ def _defect(error: Exception, settings: Settings) -> int:
 
 def _fail(settings: Settings, error: CrtExportError, code: int) -> int:
     """Writes the error to stderr, and with ``--json`` as an object to stdout; returns ``code``."""
-    with contextlib.suppress(OSError):  # whoever should read this has left
+    with contextlib.suppress(OSError):  # the reader may have closed it
         if code in (_INTERRUPTED, _TERMINATED):
             click.echo(str(error), err=True)
         else:

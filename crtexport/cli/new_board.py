@@ -1,4 +1,4 @@
-"""``crtexport boards new``: the file of a board of one's own."""
+"""``crtexport boards new``: writes a board file, asking for what the options don't say."""
 
 from __future__ import annotations
 
@@ -161,12 +161,13 @@ def _name(text: str) -> str:
 
 
 def on_terminal() -> bool:
-    """Returns whether somebody is there to answer."""
+    """Returns whether questions can be asked: input and messages are on a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def asked(question: str, option: str, read: Callable[[str], T]) -> T:
-    """Returns the user's answer; asks again until ``read`` takes it without ValueError."""
+    """Asks ``question`` and returns what ``read`` makes of the answer; asks again while it raises
+    ValueError. Raises UsageError, which names ``option``, if nobody can be asked."""
     if not on_terminal():
         raise click.UsageError(f"{option} is missing: {question}")
 

@@ -29,7 +29,8 @@ Command = Callable[..., Any]
 
 
 class Settings:
-    """The options that the program's outermost frame uses."""
+    """Options that :func:`crtexport.cli.main.main` needs to print errors: ``--json``, ``--debug``.
+    """
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.debug = False
@@ -159,15 +160,15 @@ def chosen_option(command: Command) -> Command:
 def complete_boards(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Returns the boards whose names begin so, for shells; files, where a path is begun."""
+    """Returns completions for shells: boards whose names begin with ``incomplete``, or files if it
+    is the beginning of a path."""
     return _completed(incomplete, families=False)
 
 
 def complete_families(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Returns the boards and families whose names begin so, for shells; files, where a path is
-    begun."""
+    """As :func:`complete_boards`, with the families of boards."""
     return _completed(incomplete, families=True)
 
 
@@ -177,7 +178,7 @@ def _completed(incomplete: str, *, families: bool) -> list[CompletionItem]:
     try:
         known = {one.name: one.description for one in list_boards()}
         known |= {one.name: one.description for one in list_families()} if families else {}
-    except CrtExportError:  # a file of the user's: the command says what is wrong with it
+    except CrtExportError:  # a damaged board file of the user's, which the command will report
         known = {}
     return [
         CompletionItem(name, help=words) for name, words in sorted(known.items())
@@ -198,14 +199,14 @@ def board_option(command: Command) -> Command:
 
 
 def note_board(out: Output, board: str | None) -> None:
-    """Says on stderr which board was chosen by default: code for this computer alone works, and is
-    easily mistaken for what was meant."""
+    """Prints a note on stderr if no board was named: the default is this computer, whose code
+    doesn't run on any other board."""
     if board is None:
         out.notes([f"no --board was given: this is for {DEFAULT_BOARD}, this computer"])
 
 
 def numerics_option(command: Command) -> Command:
-    """``--numerics``; ``--rounding`` and its words still are other spellings of it."""
+    """``--numerics``; ``--rounding`` and its words are older spellings of it."""
     return click.option(
         "--numerics", "--rounding", "numerics", type=NumericsType(),
         show_default="tflite, and ort for quantized ONNX files",

@@ -14,14 +14,14 @@ from crtexport.support.errors import printable
 if TYPE_CHECKING:
     from crtexport.cli.terminal import Terminal
 
-_LONG = 64 << 20  # bytes that take long enough to write to show it
+_LONG = 64 << 20  # bytes from which on writing takes long enough for a progress bar
 
 
 class Output:
     """Writes a command's messages and result.
 
     With ``as_json`` only :meth:`result` reaches stdout. ``verbosity`` is -1 (results only in JSON,
-    else nothing), 0, or 1 (every step). Text from models can't drive the terminal.
+    else nothing), 0, or 1 (every step). Control characters in names from models are escaped.
     """
 
     def __init__(self, *, as_json: bool = False, verbosity: int = 0) -> None:
@@ -30,7 +30,7 @@ class Output:
 
     @property
     def silent(self) -> bool:
-        """Returns True where text on stdout is unwanted."""
+        """Returns True if no text may be printed on stdout (with ``-q`` or ``--json``)."""
         return self.as_json or self.verbosity < 0
 
     @functools.cached_property
@@ -41,13 +41,12 @@ class Output:
         return Terminal()
 
     def line(self, text: str = "") -> None:
-        """Writes one line for a reader."""
+        """Writes one line of text, unless :attr:`silent`."""
         if not self.silent:
             self._terminal.line(text)
 
     def notes(self, lines: Iterable[str]) -> None:
-        """Writes lines for a reader to stderr, with ``--json``, too: facts that no result contains.
-        """
+        """Writes notes to stderr, also with ``--json``: facts that the result doesn't contain."""
         for line in lines if self.verbosity >= 0 else ():
             sys.stderr.write(f"note: {printable(line)}\n")
 

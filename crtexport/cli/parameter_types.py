@@ -1,4 +1,4 @@
-"""Types of arguments and options, whose errors say what to write instead."""
+"""Types of arguments and options; their errors say how to write the value."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from crtexport.support.errors import CrtExportError
 _LONGEST = 365 * 24 * 3600  # seconds
 
 _SEARCHED = 5000
-"""Files of a folder among which a misspelt name is looked for."""
+"""The most files of a folder that are compared with a misspelt name."""
 
 
 class Words(click.Choice[str]):
-    """One of a few words, in upper or lower case, with "-" or "_". ``meant`` are other words that
-    people try, with what they should write."""
+    """One of a few words, in upper or lower case, with "-" or "_". ``meant`` maps other words that
+    users try to hints."""
 
     def __init__(self, words: Iterable[str], meant: Mapping[str, str] | None = None) -> None:
         super().__init__([*words], case_sensitive=False)
@@ -42,7 +42,7 @@ class Words(click.Choice[str]):
 
 
 class NumericsType(Words):
-    """A member of Numerics, or the word of ``--rounding`` that it was called by before."""
+    """The name of a member of Numerics, or its older name, a word of ``--rounding``."""
 
     def __init__(self) -> None:
         super().__init__([numerics.value for numerics in Numerics])
@@ -54,9 +54,9 @@ class NumericsType(Words):
 
 
 class FileType(click.Path):
-    """A path; the library checks that it can be read or written.
+    """A path, which needn't exist: the library reports files that can't be read or written.
 
-    Files are read and written in any order, so that standard input and output can't be named.
+    "-" for standard input or output is refused, since files aren't read and written in sequence.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class FileType(click.Path):
 
 
 class OutputFileType(FileType):
-    """A file to write, which is no folder."""
+    """A file to write. Folders are refused."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -90,8 +90,8 @@ class OutputFileType(FileType):
 
 
 class InputFileType(FileType):
-    """A file that a command reads. ``wanted`` is a model, a package, or either; one that isn't
-    there or is the other gets a hint."""
+    """A file that a command reads: a model, a package, or either. Errors for a file that doesn't
+    exist, or is of the other kind, have a hint."""
 
     def __init__(self, *, models: bool, packages: bool) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def _ending(param: click.Parameter | None) -> str:
 
 
 def _missing(path: Path, *, models: bool) -> str | None:
-    """Returns a hint for a file that isn't there."""
+    """Returns a hint for a file that doesn't exist; None if there is nothing to suggest."""
     from crtexport.firmware.board import list_boards  # noqa: PLC0415  (only where it is missing)
     from crtexport.support.schema import did_you_mean  # noqa: PLC0415
 
@@ -173,7 +173,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _head(path: Path) -> bytes:
-    if not path.is_file():  # a pipe would lose what is read
+    if not path.is_file():  # bytes that are read from a pipe would be lost
         return b""
     try:
         with path.open("rb") as stream:
@@ -191,7 +191,7 @@ else:
 
 
 class SecondsType(_TimeType):
-    """A time to wait, more than none and less than a year."""
+    """A time in seconds, above 0 and below a year."""
 
     name = "SECONDS"
 

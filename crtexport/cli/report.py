@@ -1,6 +1,6 @@
 """``crtexport report``: a model's costs on a board, as a page for people and JSON for programs.
 
-What exports and measures is imported while LLVM's processes start.
+Modules that export and measure are imported while LLVM's processes start.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _of_model(
 
 
 def command_words(context: click.Context, path: Path) -> str:
-    """Returns the command that makes the report again; of files only their names."""
+    """Returns the command line that makes the same report, with files' names without folders."""
     words = ["crtexport", "report", path.name]
     for parameter in context.command.params:
         name = parameter.name or ""
@@ -174,7 +174,7 @@ def _option(parameter: click.Parameter, value: object) -> list[str]:
 
 
 def show(out: Output, report: Report) -> None:
-    """Shows the report in short."""
+    """Prints the short form of the report."""
     from crtexport.cli.short_report import show_costs, show_memories  # noqa: PLC0415
 
     code = "objects" if report.reproduce.emit == "llvm" else "C sources"

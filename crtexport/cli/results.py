@@ -16,7 +16,7 @@ from crtexport.mlf.reader import PackageTensor
 PATTERN = "a fixed pattern"
 
 _SHOWN = 10
-_CLASSES = 2000  # no classifier of a microcontroller has more, images do
+_CLASSES = 2000  # outputs with more elements are images or the like, not scores of classes
 
 Arrays = Mapping[str, Array]
 
@@ -27,8 +27,8 @@ def read_arrays(path: Path | None) -> dict[str, Array] | None:
 
 
 def keep(path: Path | None, samples: Sequence[Arrays]) -> None:
-    """Writes the outputs to an .npz file, if one is wanted; several samples get an axis in front.
-    """
+    """Writes the outputs to the .npz file ``path``, if it isn't None; if there are several samples,
+    arrays have an axis for them in front."""
     if path is None:
         return
     if len(samples) == 1:
@@ -38,8 +38,8 @@ def keep(path: Path | None, samples: Sequence[Arrays]) -> None:
 
 
 def outputs_data(samples: Sequence[Arrays], input_file: Path | None) -> dict[str, Any]:
-    """Returns inputs and outputs for JSON: per sample, by C name; floats that JSON can't represent
-    are text."""
+    """Returns inputs and outputs for JSON: for each sample the outputs by their C names. Floats
+    that JSON can't represent (NaN, infinity) are text."""
     return {
         "inputs": PATTERN if input_file is None else str(input_file),
         "outputs": [

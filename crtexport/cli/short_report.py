@@ -1,4 +1,4 @@
-"""The short form of a report, which stands at the end of exports as well."""
+"""The short form of a report, which exports print as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from crtexport.cli.output import Output
 from crtexport.pipeline.result import Exported
 from crtexport.reports.figures import Layer, MemoryUse, Report, Totals
-from crtexport.reports.layers import layers_of, products, together
+from crtexport.reports.layers import layers_of, total_instructions, total_macs
 from crtexport.reports.memories import memories
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.errors import CrtExportError
@@ -16,7 +16,8 @@ _COSTLIEST = 3
 
 
 def show_memories(out: Output, report: Report) -> None:
-    """Shows what takes how much of each memory; without a board's memories, the sums."""
+    """Prints the content of each memory and its bytes; for boards with an operating system, the
+    sums."""
     rows = list(memory_rows(report.memories))
     if not rows:
         rows = [("flash", report.totals.flash, ""), ("RAM", report.totals.ram, "")]
@@ -24,7 +25,8 @@ def show_memories(out: Output, report: Report) -> None:
 
 
 def memory_rows(memories: Sequence[MemoryUse]) -> Iterator[tuple[str, int, str]]:
-    """Yields the contents of memories with their bytes, and how full these are."""
+    """Yields (content, bytes, "") for everything in the memories, and (total, bytes, percent) of
+    each."""
     for memory in memories:
         for content in memory.contents:
             yield f"{memory.name}: {content.what}", content.bytes, ""
@@ -32,7 +34,8 @@ def memory_rows(memories: Sequence[MemoryUse]) -> Iterator[tuple[str, int, str]]
 
 
 def show_costs(out: Output, totals: Totals, layers: Sequence[Layer]) -> None:
-    """Shows the sums and the layers that cost most."""
+    """Prints the multiply-accumulates and instructions of an inference, and the most expensive
+    layers."""
     if totals.macs is None:
         return
     about = "about " if totals.instructions_are == "estimated" else ""
@@ -41,7 +44,7 @@ def show_costs(out: Output, totals: Totals, layers: Sequence[Layer]) -> None:
 
 
 def show_export(out: Output, exported: Exported) -> None:
-    """Shows how full an export makes the board's memories, and what each model costs there."""
+    """Prints how full the board's memories are with an export, and the costs of each model."""
     board = exported.target
     if board is None or out.silent:
         return
@@ -56,14 +59,14 @@ def show_export(out: Output, exported: Exported) -> None:
         whose = f"{model.artifact.module}, " if len(exported.models) > 1 else ""
         try:
             layers = layers_of(model, board, None)
-        except CrtExportError:  # calls that can't be told apart; the export is right all the same
+        except CrtExportError:  # calls that can't be matched with layers; the export is fine
             continue
         known = machine_for(board.target) is not None
-        macs = products(layers)
+        macs = total_macs(layers)
         if macs is not None:
             _show_costs(
                 out, f"{whose}one inference", "about ", macs,
-                together(layers) if known else None, layers,
+                total_instructions(layers) if known else None, layers,
             )
 
 

@@ -28,7 +28,7 @@ _PIPED_WIDTH = 200  # wide enough that tables keep their lines whole in files an
 
 
 class Terminal:
-    """Stdout and stderr. Text from models can't drive them."""
+    """Stdout and stderr. Control characters in names from models are escaped."""
 
     def __init__(self) -> None:
         width = None if sys.stdout.isatty() else _PIPED_WIDTH
@@ -79,7 +79,7 @@ class Terminal:
 
 
 class _LongBar(ProgressColumn):
-    """A bar with counts and remaining time, where it is known how much there is to do."""
+    """A progress bar with counts and remaining time, for steps whose length is known."""
 
     def render(self, task: Task) -> RenderableType:
         if task.total is None:

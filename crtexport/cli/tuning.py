@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def tuning_options(command: Command) -> Command:
-    """Both; the command gets ``tuning`` and ``tune_it``."""
+    """``--tuning`` and ``--tune``; the command gets ``tuning`` and ``tune_it``."""
     command = click.option(
         "--tune", "tune_it", is_flag=True,
         help=(
@@ -34,7 +34,8 @@ def tuning_options(command: Command) -> Command:
 
 
 def cache_for(models: Sequence[Path], tuning: Path | None) -> Path:
-    """Returns the path where measurements of models are kept."""
+    """Returns the path of the file with measurements of models: ``tuning``, or one beside the
+    model. Raises UsageError for several models without ``tuning``."""
     if tuning is not None:
         return tuning
     if len(models) > 1:
@@ -46,8 +47,8 @@ def tune_first(
     models: Sequence[Path], graphs: Sequence[Graph], board: str, options: ExportOptions,
     step: Steps,
 ) -> tuple[ExportOptions, list[Tuned]]:
-    """Tunes models, loaded as ``graphs``, before they are exported for ``board`` with ``options``;
-    returns these with the file of measurements, and what tuning found."""
+    """Tunes models, loaded as ``graphs``, before they are exported for ``board`` with ``options``.
+    Returns the options with the file of measurements, and the result of tuning each model."""
     from crtexport.firmware.board import user_files  # noqa: PLC0415
     from crtexport.importers.files import data_files  # noqa: PLC0415
     from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
@@ -69,7 +70,7 @@ def tune_first(
 def tune_all(
     settings: Sequence[Setting], cache: Path, step: Steps
 ) -> list[Tuned]:
-    """Tunes all of them, one after the other, reporting each step."""
+    """Tunes the models of ``settings`` one after the other, and returns the results."""
     from crtexport.reports.tune import tune  # noqa: PLC0415
 
     return [

@@ -1,4 +1,4 @@
-"""Says which option or command was meant, where a command line makes no sense."""
+"""Suggests options and commands for a command line with mistakes."""
 
 from __future__ import annotations
 

@@ -30,11 +30,12 @@ _ARM_RUNS = {
 
 
 def check_linkable(package: Package, board: Board, abi: ElfAbi) -> None:
-    """Raises CrtExportError, with both values, if ``package``'s code does not fit.
+    """Raises CrtExportError if ``package``'s code can't be linked into a build; the error has both
+    values of the first property that differs.
 
     ``abi`` is read from an object of the firmware's own compiler; ``board`` is derived from the
-    same build. Objects are judged by their own attributes, whoever exported them, and by the
-    metadata where it has more.
+    same build. The package's objects are compared by the attributes in their ELF files and, for
+    properties that these don't have, by its metadata.
     """
     where = str(package.path)
     for name, content in package.objects.items():
@@ -71,8 +72,8 @@ def _refusal(property_name: str, theirs: str, ours: str, *where: str) -> CrtExpo
 
 
 def conflicts(theirs: ElfAbi, ours: ElfAbi) -> Iterator[tuple[str, str, str]]:
-    """Returns (property, the package's value, the build's value) for everything that prevents
-    linking or running."""
+    """Yields (property, the package's value, the build's value) for each difference because of
+    which code can't be linked or can't run."""
     if theirs.machine != ours.machine:
         yield "processor", theirs.machine, ours.machine
         return
@@ -100,8 +101,8 @@ def _plain(abi: ElfAbi, missing: list[str]) -> str:
 def _stated_conflicts(
     features: tuple[str, ...], reloc: str, target: Target
 ) -> Iterator[tuple[str, str, str]]:
-    """Returns conflicts that only the metadata shows: features that this build lacks, and position
-    independence."""
+    """Yields conflicts, as :func:`conflicts`, that only the metadata shows: features that this
+    build lacks, and position-independent code."""
     for feature in features:
         if feature[0] == "+" and f"-{feature[1:]}" in target.features:
             yield "CPU", f"{feature[1:]}", f"no {feature[1:]}"

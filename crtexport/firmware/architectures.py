@@ -21,9 +21,13 @@ M_PROFILE = {
 
 
 class Architecture(Struct, frozen=True):
-    """``triples``: first parts of triples, one of which boards have; none: LLVM has no code for it;
-    None: boards have any that LLVM has, or none. ``counter``: besides none. ``hosted``: programs
-    run under an operating system. ``fpu``: programs need one, whatever the float ABI says.
+    """The rules for boards of one architecture.
+
+    ``triples`` are the first parts that a board's triple may have. It is empty if LLVM generates no
+    code for the architecture, and None if a board may have any triple of LLVM's, or none.
+    ``consoles`` and ``runners`` are the kinds that boards may name; ``counter`` is the kind of
+    instruction counter that they may name instead of ``none``. ``hosted``: programs run under an
+    operating system. ``fpu``: programs need an FPU, whatever the float ABI says.
     """
 
     triples: tuple[str, ...] | None = None
@@ -64,7 +68,7 @@ def has_start_up(name: str) -> bool:
 
 
 def has_llvm(name: str, triple: str) -> bool:
-    """Returns True if LLVM generates code for boards of the architecture; where it may or may not,
-    if a board has a triple. Exports for the others are C sources."""
+    """Returns True if LLVM generates code for a board with ``triple`` ("" for none) of the
+    architecture ``name``. Exports for other boards are C sources."""
     triples = ARCHITECTURES.get(name, Architecture()).triples
     return bool(triple if triples is None else triples)

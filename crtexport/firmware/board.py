@@ -20,17 +20,17 @@ __all__ = [
 ]
 
 _NEAR = 3
-"""Boards that an error names in the place of one that there isn't."""
+"""The most boards that an error about an unknown name suggests."""
 _LEAST_LETTERS = 3
 
 
 def load_board(name_or_path: str | Path) -> Board:
-    """Returns the board of that name, or of the YAML file at that path (with a ``/`` or ending in
-    .yaml).
+    """Returns a board by its name, or by the path of its YAML file (a text with a ``/`` or that
+    ends in .yaml).
 
     Names are searched in the folders of ``CRTEXPORT_BOARD_PATH``, then among the shipped boards;
-    ``native`` is the fastest of these that this computer can be. Raises CrtExportError for an
-    unknown name (with the most similar ones) and for every error in the file or in one that it
+    ``native`` is the fastest of these whose code this computer can run. Raises CrtExportError for
+    an unknown name (with the most similar ones) and for every error in the file or in one that it
     extends.
     """
     path, explicit = _located(name_or_path)
@@ -66,7 +66,7 @@ def user_files(board: Board | Path | str) -> tuple[Path, ...]:
 
 
 def list_boards() -> tuple[Board, ...]:
-    """Returns every board that has a name of its own (families are left out), by name."""
+    """Returns every board that can be named, without families, sorted by name."""
     found = [_loaded(path) for path in _named()]
     return tuple(board for board in found if board is not None)
 
@@ -131,8 +131,9 @@ def _unknown(name: str) -> CrtExportError:
 
 
 def _like(name: str) -> Iterator[str]:
-    """Yields the boards whose name or description has ``name`` in it, whatever the case and the
-    characters between letters and digits, and those whose name is like it."""
+    """Yields boards to suggest instead of the unknown ``name``: first those whose name or
+    description contains it (letters and digits are compared, in lower case), then those with a
+    similar name."""
     import difflib  # noqa: PLC0415  (only where a name is wrong)
 
     boards, word = list_boards(), _letters(name)

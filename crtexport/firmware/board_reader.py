@@ -48,7 +48,8 @@ class _Loader(_SafeLoader):
 
 
 class Merged(Struct, frozen=True):
-    """Keys of a file and its parents, the file that each came from, and all these files."""
+    """A board file merged with those that it extends: its keys, the file that each key came from,
+    and all these files."""
 
     data: dict[str, Any]
     origins: dict[KeyPath, str]
@@ -84,7 +85,7 @@ def _resolve(data: dict[str, Any], path: Path, children: tuple[Path, ...]) -> Me
     if parent is not None:
         base = read(_parent(parent, path), (*children, path))
     merged, origins = dict(base.data), dict(base.origins)
-    # A family's own name and sentence are not those of its members.
+    # Name and description of a family don't hold for its members.
     for own in ("name", "description"):
         merged.pop(own, None)
         origins.pop((own,), None)
@@ -126,7 +127,8 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _check_size(data: dict[str, Any], shown: str) -> None:
-    """Raises CrtExportError for data that aliases make endless, or larger than any file."""
+    """Raises CrtExportError for data with too many values. YAML's aliases can make data cyclic, or
+    much larger than its file."""
     left: list[object] = [data]
     for _ in range(_MAX_VALUES):
         if not left:
@@ -141,12 +143,13 @@ def _check_size(data: dict[str, Any], shown: str) -> None:
 def _merge(
     base: dict[str, Any], new: dict[str, Any], origins: dict[KeyPath, str], at: KeyPath, file: str
 ) -> None:
-    """Puts ``new`` over ``base``: mappings merge, lists and plain values replace."""
+    """Merges ``new`` into ``base``: mappings are merged key by key, other values replace those of
+    ``base``. Records in ``origins`` that the keys at and below ``at`` came from ``file``."""
     for key, value in new.items():
         here = (*at, key)
         origins[here] = file
         old = base.get(key)
-        # A section that names its kind anew is another section, not a change of the old one.
+        # A section with a kind replaces the parent's: keys of another kind would make no sense.
         other_kind = isinstance(value, dict) and "kind" in value
         if isinstance(value, dict):
             merged = dict(old) if isinstance(old, dict) and not other_kind else {}

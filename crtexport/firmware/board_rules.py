@@ -1,4 +1,4 @@
-"""Boards from data: contradictions among the keys are reported with the key."""
+"""Makes boards from data, and checks that their keys don't contradict each other."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ LEAST_STACK = 128
 def board_from_data(
     data: Mapping[str, Any], source: str | Callable[[KeyPath], str] = "board"
 ) -> Board:
-    """Returns the board that ``data`` describes. Raises CrtExportError for the most telling flaw,
-    located in ``source``: a file's name, or a function from keys to the file that each came from.
-    """
+    """Returns the board that ``data`` describes. Raises CrtExportError for its most important
+    problem, located in ``source``: a file's name, or a function from keys to the file that each
+    came from."""
     data = dict(data)
     try:
         cpu = data.get("cpu")
@@ -60,7 +60,8 @@ def board_from_data(
 
 
 def _check_c_only(cpu: object) -> None:
-    """Raises ContradictionError where a processor that only the board knows isn't described."""
+    """Raises ContradictionError if keys are missing that a processor needs for which LLVM generates
+    no code: nothing has defaults for it."""
     for key in ("pointer_bits", "endian", "stack_align"):
         if isinstance(cpu, Mapping) and key not in cpu:
             raise ContradictionError(
@@ -70,7 +71,7 @@ def _check_c_only(cpu: object) -> None:
 
 
 def _check(board: Board) -> None:
-    """Raises ContradictionError for keys that can't be true of one board."""
+    """Raises ContradictionError for keys of a board that contradict each other."""
     _check_kinds(board)
     check_cpu(board)
     if board.stack_size % board.cpu.stack_align:

@@ -30,8 +30,8 @@ def _address(value: object) -> object:
 
 
 def _one_line(value: object) -> object:
-    """Text that YAML folded has its end of line with it; control characters would reach terminals.
-    """
+    """Returns a text without the line end that YAML adds to folded text. Raises ValueError for
+    control characters, which would reach terminals."""
     if not isinstance(value, str):
         return value
     line = " ".join(value.split())
@@ -49,8 +49,8 @@ CacheSize = Annotated[int, Meta(ge=0, le=1 << 20, extra={"read": parse_size})]
 Address = Annotated[int, Meta(ge=0, extra={"read": _address})]
 Identifier = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Text = Annotated[str, Meta(min_length=1, extra={"read": _one_line})]
-# Words come into Makefiles and shells, packages' words, too: none has a character that is special
-# there. Paths may have letters of any language.
+# Words are written into Makefiles and passed to shells, also those from packages of others, so no
+# character is allowed that is special there. Paths may have letters of any language.
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 _./+=:,@%~^()\[\]\u00a1-\u1fff\u2c00-\ud7ff-]+$")]
 Command = Annotated[tuple[Word, ...], Meta(min_length=1)]
 DebianPackages = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9+. -]*$")]
@@ -61,9 +61,9 @@ ZephyrName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]+([/@. -][A-Za-z0-9_]+)*
 class Cpu(Struct, frozen=True, kw_only=True):
     """The processor that code is generated for; see :class:`crtexport.support.target.Target`.
 
-    Processors that LLVM doesn't have, as those of the architecture ``other``, have no triple.
-    Theirs alone may have pointers of 16 bits, with an ``int`` of 16, and stacks that callers align
-    to less than 4.
+    Processors for which LLVM generates no code, such as those of the architecture ``other``, have
+    no triple. Only they may have 16-bit pointers (with a 16-bit ``int``), and stacks that callers
+    align to less than 4 bytes.
     """
 
     triple: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]*$")] = ""
@@ -120,7 +120,8 @@ class Toolchain(Struct, frozen=True):
 
 
 class QemuRunner(Struct, frozen=True, tag_field="kind", tag="qemu"):
-    """``command`` starts the machine; kernel, counting and deadline are added to it."""
+    """``command`` starts the machine. Options for the kernel image, for counting instructions and
+    for QEMU's clock are added to it."""
 
     kind: ClassVar[Literal["qemu"]] = "qemu"
     command: Command
@@ -144,8 +145,8 @@ Runner = QemuRunner | NativeRunner | NoRunner
 
 
 class Console(Struct, frozen=True):
-    """The console that the firmware prints to, if we build any; ``address`` is an I/O port, where
-    the kind has one."""
+    """The console that the firmware of ``crtexport build`` and ``run`` prints to; ``address`` is
+    the I/O port of a ``uart16550``."""
 
     kind: Literal["semihosting", "uart16550", "stdio", "none"]
     address: Address | None = None
@@ -154,8 +155,9 @@ class Console(Struct, frozen=True):
 class Counter(Struct, frozen=True):
     """The instruction counter.
 
-    ``tsc`` and ``minstret`` are exact under QEMU with one instruction per nanosecond; ``systick``
-    ticks ``hz`` times a second and is exact only with QEMU's plugin; with ``none`` nothing counts.
+    ``tsc`` and ``minstret`` are exact in QEMU, which runs one instruction per nanosecond.
+    ``systick`` ticks ``hz`` times per second, so that it only gives estimates; exact counts come
+    from QEMU's plugin. ``none``: the board has no counter.
     """
 
     kind: Literal["tsc", "minstret", "systick", "none"]
@@ -198,11 +200,12 @@ class PlatformIO(Struct, frozen=True):
 
 
 class Flashing(Struct, frozen=True, kw_only=True):
-    """The ways of programs onto the board, for what ``crtexport build`` writes and says.
+    """The tools that write programs to the board's flash, for files and hints of ``crtexport
+    build``.
 
     ``openocd`` are OpenOCD's configuration files, ``arduino`` the name that arduino-cli knows the
-    board by (FQBN), ``esp_idf`` a target of ``idf.py``. ``needs``: what the board needs beside a
-    program to start it.
+    board by (FQBN), ``esp_idf`` a target of ``idf.py``. ``needs`` says what else the board needs to
+    start a program.
     """
 
     openocd: tuple[Word, ...] = ()
@@ -213,8 +216,9 @@ class Flashing(Struct, frozen=True, kw_only=True):
 
 
 class FlashReading(Struct, frozen=True, kw_only=True):
-    """Reads from flash: ``wait_states`` are cycles that a read takes more than one from a cache;
-    caches of ``code_cache`` and ``data_cache`` bytes, 0 for none, have lines of ``line`` bytes."""
+    """The timing of reads from flash: ``wait_states`` are the additional cycles of a read that no
+    cache holds. Caches have ``code_cache`` and ``data_cache`` bytes (0: there is none), in lines of
+    ``line`` bytes."""
 
     wait_states: Annotated[int, Meta(ge=0, le=1000)]
     code_cache: CacheSize = 0
@@ -231,7 +235,7 @@ class FlashReading(Struct, frozen=True, kw_only=True):
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """A resolved board: no parents, no files, no optional key left open."""
+    """A resolved board: everything that it extends is merged, and defaults are filled in."""
 
     name: Identifier
     description: Text
@@ -270,8 +274,8 @@ class Board(Struct, frozen=True, kw_only=True):
 
     @property
     def reaches_host(self) -> bool:
-        """Returns True if programs of the board reach the files and programs of this computer:
-        without an emulator, and by semihosting, which has calls for both."""
+        """Returns True if programs of the board can reach files and programs of this computer:
+        those that run without an emulator, or use semihosting, which has calls for both."""
         return self.hosted or self.console.kind == "semihosting"
 
     @property
@@ -331,7 +335,7 @@ class Board(Struct, frozen=True, kw_only=True):
         if self.console.address is not None:
             data["console"]["address"] = _hexadecimal(self.console.address)
         if not self.placement.spill:
-            del data["placement"]["spill"]  # as it was before there were any
+            del data["placement"]["spill"]  # not written when empty: packages keep their bytes
         if not self.accelerators:
             del data["accelerators"]
         for key in ("npu", "flashing", "flash"):

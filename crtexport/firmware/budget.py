@@ -18,10 +18,12 @@ _ADDRESS_BITS = 47
 
 
 class Usage(Struct, frozen=True):
-    """Bytes that a model takes. ``io`` is its inputs and outputs in RAM, of which ``inputs`` could
-    be in flash, and ``const_inputs`` inputs that are; ``other`` is other content of flash, such as
-    a device image. The board adds its stack. ``spilled`` are the parts of the workspace in further
-    memories, by name; ``workspace`` is the rest."""
+    """The bytes of a model, without the board's stack.
+
+    ``io`` are inputs and outputs in RAM; ``inputs`` is the part of them that could be in flash, and
+    ``const_inputs`` are inputs that are in flash. ``other`` is further content of flash, such as a
+    device image. ``spilled`` are (memory, bytes) of the parts of the workspace in further memories;
+    ``workspace`` is its part in the first memory."""
 
     constants: int = 0
     code: int = 0
@@ -33,7 +35,7 @@ class Usage(Struct, frozen=True):
     const_inputs: int = 0
 
     def with_const_inputs(self) -> Usage:
-        """Returns the same with the inputs in flash, as far as they lie in buffers of their own."""
+        """Returns the usage with inputs in flash, except those that lie in the workspace."""
         return replace(
             self, io=self.io - self.inputs, inputs=0, const_inputs=self.const_inputs + self.inputs
         )
@@ -52,8 +54,8 @@ class Usage(Struct, frozen=True):
         )
 
     def _workspaces(self, board: Board) -> list[tuple[str, str, int]]:
-        """Returns the parts of the workspace; on a board without these memories it is in one piece.
-        """
+        """Returns (content, memory, bytes) of each part of the workspace; a single part if the
+        board lacks the memories that it was split for."""
         first = board.placement.workspace
         parts = {first: self.workspace}
         for memory, size in self.spilled:
@@ -102,9 +104,11 @@ def room(
     board: Board, usage: Usage, pools: Sequence[tuple[str, int]] = (),
     earlier: Sequence[Sequence[int]] = (),
 ) -> tuple[int | None, ...]:
-    """Returns the bytes for a workspace in each of its memories, beside ``usage`` and the stack
-    there; None for a single one, which the budget checks. ``pools`` has the user's limits, for all
-    workspaces together; ``earlier`` the sizes of the parts of earlier ones."""
+    """Returns the bytes that a workspace may take in each of its memories, which also hold
+    ``usage`` and the stack; (None,) if it has a single memory, which :func:`check_budget` checks.
+
+    ``pools`` are the user's limits for all workspaces of the package together; ``earlier`` has the
+    sizes of the parts of workspaces that were planned before this one."""
     if board.hosted or (not board.placement.spill and not pools):
         return (None,)
     used = dict.fromkeys(board.memory, 0)
@@ -124,8 +128,8 @@ def spare(
     board: Board, usage: Usage, pools: Sequence[tuple[str, int]] = (),
     earlier: Sequence[Sequence[int]] = (),
 ) -> int | None:
-    """Returns the bytes for a workspace in all of its memories together, as :func:`room`; None on a
-    board whose memory the operating system has."""
+    """Returns the bytes that a workspace may take in all of its memories together, with arguments
+    as for :func:`room`; None on boards with an operating system."""
     if board.hosted:
         return None
     left = room(board, usage, pools, earlier)
@@ -137,7 +141,7 @@ def spare(
 
 
 def _together(workspaces: Sequence[Sequence[int]]) -> list[int]:
-    """Returns the bytes of all workspaces by memory."""
+    """Returns the sum of all workspaces' parts, by memory."""
     return [sum(sizes) for sizes in itertools.zip_longest(*workspaces, fillvalue=0)]
 
 
@@ -159,8 +163,8 @@ def check_pools(
 def check_tensors(
     board: Board, tensors: Iterable[tuple[str, int]], *, must_fit: bool = True
 ) -> None:
-    """Raises CrtExportError, naming it, for a tensor that is larger than all that ``board`` can
-    address, or, if it ``must_fit``, than all of its memories.
+    """Raises CrtExportError for a tensor that is larger than ``board`` can address or, with
+    ``must_fit``, than all of its memories together. The error names the tensor.
 
     ``tensors``: names and bytes of tensors that aren't constant.
     """
@@ -186,7 +190,7 @@ def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
     """Raises CrtExportError if ``usage`` does not fit ``board``'s memories.
 
     The error has a table of all content and its bytes, and suggests remedies: inputs that stay in
-    flash or lie in the workspace and, for one of ``others``, those among them that it would fit.
+    flash or lie in the workspace, rows, and other boards of ``others`` that the model fits.
     """
     over = excess(board, usage)
     if not over:
@@ -213,7 +217,7 @@ def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
 
 
 def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[str]:
-    """Returns a hint for a model whose inputs and outputs make RAM short."""
+    """Yields hints for a model that would fit if inputs and outputs took less RAM."""
     if usage.io == 0 or board.placement.io not in over:
         return
     if not excess(board, usage.with_const_inputs()):
@@ -227,8 +231,8 @@ def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[s
 
 
 def _other_boards(board: Board, usage: Usage, others: Iterable[Board]) -> Iterator[str]:
-    """Returns other boards that the model fits, if the board is one of those compared. No boards
-    are suggested for a user's own board or one derived from a build, which can't be exchanged."""
+    """Yields a hint about boards among ``others`` that the model fits. There is none for a board
+    that isn't among them: users can't exchange their own board, or that of a build."""
     known = list(others)
     if all(other.name != board.name for other in known):
         return

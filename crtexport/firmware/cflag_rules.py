@@ -17,7 +17,8 @@ _FLOAT_ABIS = {"soft": "soft", "softfp": "soft", "hard": "hard"}
 
 
 def check_flags(board: Board, arch: str) -> None:
-    """Raises ContradictionError for compiler flags and command words that contradict ``cpu``."""
+    """Raises ContradictionError for flags, or words of the compiler's command, that contradict the
+    board's ``cpu``. ``arch`` is the first part of its triple."""
     cpu = board.cpu
     for flag in cpu.cflags:
         for said, is_ in _contradictions(flag, cpu, arch):

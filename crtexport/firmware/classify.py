@@ -1,5 +1,5 @@
-"""Decides which external functions can be exported to the C runtime, and why: by module and device.
-"""
+"""Decides for each external function of a graph whether it can be exported to the C runtime, and
+says why."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HOW = {
 
 
 class Verdict(Struct, frozen=True):
-    """The decision about a module's function; ``reason`` says how it is exported, or why it can't
-    be."""
+    """The decision about an external function: ``reason`` says how it is exported, or why it can't
+    be. ``device`` is the one that runs it, None for the processor."""
 
     function: str
     module: str
@@ -36,12 +36,13 @@ class Verdict(Struct, frozen=True):
 
 
 def classify(graph: Graph, board: Board) -> tuple[Verdict, ...]:
-    """Returns a verdict on each function of the graph's modules, ordered by device, those without
-    one first. Raises CrtExportError only where modules contradict each other."""
+    """Returns a verdict on each function of the graph's modules: those without a device first, then
+    sorted by device. Raises CrtExportError if modules contradict each other; other problems are
+    reasons of verdicts."""
     functions_of(graph)
     ours = None
     if any(module.kind == "object" for module in graph.modules):
-        # Imported here so that LLVM is only asked for what objects have to fit.
+        # Imported here, since only objects have to fit the ABI of LLVM's code.
         from crtexport.backends.llvm.compile import empty_object  # noqa: PLC0415
 
         ours = read_abi(empty_object(board.target), board.name)
@@ -87,7 +88,7 @@ def _of_module(module: ExternalModule, ours: ElfAbi | None, problem: str) -> Ite
 
 
 def _of_program(program: DeviceProgram) -> tuple[bool, str]:
-    """Returns whether a program can be exported, and how or why not."""
+    """Returns whether a device program can be exported, and the reason for the verdict."""
     try:
         header = stored_image(program.file, program.compression, program.align).header
     except CrtExportError as error:

@@ -51,14 +51,15 @@ def families() -> dict[str, CpuFamily]:
 
 
 def family_of(arch: str) -> str:
-    """Returns the name of the family of a triple's first part."""
+    """Returns the family of LLVM's lists for ``arch``, the first part of a triple."""
     if arch.startswith(("thumb", "arm")):
         return "arm"
     return "i386" if arch in X86_32 else arch
 
 
 def check_cpu(board: Board) -> None:
-    """Raises ContradictionError for an impossible processor."""
+    """Raises ContradictionError for a processor that doesn't exist: unknown names, or keys that
+    contradict each other."""
     cpu = board.cpu
     if board.c_only:
         _check_unknown(cpu)

@@ -1,4 +1,5 @@
-"""Reads the machine and ABI that an ELF object states, more precisely than linkers compare them."""
+"""Reads the processor and ABI of an ELF object from its header and attributes. Linkers compare
+fewer of these properties."""
 
 from __future__ import annotations
 
@@ -34,13 +35,13 @@ _RISCV_EMBEDDED = 0x8
 
 
 class ElfAbi(Struct, frozen=True):
-    """``instructions`` are names of extensions beyond the architecture's base that the code may
-    use.
+    """The processor and ABI of an object.
 
-    ``architecture`` is the base: ``ARMv7E-M``, ``RV32I``, ``i386``; empty for an object of Arm's
-    that holds data only, which fits all of them. ``float_abi`` is how floats are passed: ``soft``
-    (integer registers), ``hard``, ``single`` or ``double`` (registers of that width), empty where
-    the machine has one way only.
+    ``architecture`` is the base instruction set: ``ARMv7E-M``, ``RV32I``, ``i386``; empty for Arm
+    objects with data only, which fit all of them. ``instructions`` are the names of extensions that
+    the code may use. ``float_abi`` is how floats are passed: ``soft`` (integer registers),
+    ``hard``, ``single`` or ``double`` (registers of that width); empty if the machine has only one
+    way.
     """
 
     machine: str
@@ -135,10 +136,9 @@ def _riscv(
 
 
 def _riscv_extensions(text: str) -> Iterable[str]:
-    """Returns ``m``, ``a``, ``zicsr`` … of ``rv32i2p0_m2p0_a2p0_zicsr2p0``, without versions and
-    base.
-
-    Newer compilers also list the parts of an extension, which are left out.
+    """Returns the extensions of an architecture string, without versions and base: ``m``, ``a``,
+    ``zicsr`` … of ``rv32i2p0_m2p0_a2p0_zicsr2p0``. Parts of other extensions, which newer compilers
+    list as well, are left out.
     """
     parts = re.sub(r"^rv\d+", "", text).split("_")
     names = {re.sub(r"\d+(p\d+)?$", "", part) for part in parts} - {"", "i", "e"}

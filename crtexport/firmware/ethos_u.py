@@ -1,5 +1,5 @@
-"""Models for the Ethos-U of a board: compiled by Vela, checked against the board, placed in
-memories that it reaches."""
+"""Models for an Ethos-U: compiles them with Vela, checks that they fit the board's Ethos-U, and
+places their workspace in memories that it reaches."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from crtexport.ir.types import ConstantRef
 from crtexport.support.errors import CrtExportError
 
 _FAMILY = "ethos-u"
-"""Prefix of accelerator names that select Vela; the prefix itself is the board's own Ethos-U."""
+"""Prefix of accelerator names that select Vela. The prefix alone means the board's Ethos-U."""
 
 
 def plugins(accelerators: Sequence[str]) -> tuple[str, ...]:
-    """Returns the accelerators that are not for Vela."""
+    """Returns the accelerators that aren't Ethos-Us, which are plugins."""
     return tuple(name for name in accelerators if not name.startswith(_FAMILY))
 
 
 def asked(accelerators: Sequence[str] | None, board: Board) -> str | None:
-    """Returns the Ethos-U that ``accelerators`` name, under Vela's name; None for none.
+    """Returns the Ethos-U that ``accelerators`` name, as Vela calls it; None if they name none.
 
     Raises CrtExportError for more than one, for one that doesn't exist, and for that of a board
     without one.
@@ -71,9 +71,9 @@ def load_for(
 def load_compiled(path: Path, numerics: Numerics | None, accelerator: str, board: Board) -> Graph:
     """Returns the network in a .tflite file after Vela compiled it, unless it already has.
 
-    Where the board has this Ethos-U, Vela gets the board's memories. The constants are in memory,
-    the name and the checksum those of the file. Raises CrtExportError for a model of which Vela
-    leaves everything to the processor.
+    If the board has this Ethos-U, Vela gets the board's memory configuration. Constants of the
+    returned graph are in memory; its name and checksum are those of the original file. Raises
+    CrtExportError for a model of which no operator runs on the Ethos-U.
     """
     from crtexport.importers.tflite import has_commands  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def load_compiled(path: Path, numerics: Numerics | None, accelerator: str, board
 
 
 def commands_of(graphs: Sequence[Graph]) -> list[EthosU]:
-    """Yields the operators of networks that an Ethos-U runs."""
+    """Returns the operators of networks that an Ethos-U runs."""
     return [
         node.op for outer in graphs for graph in outer.nested() for node in graph.nodes
         if isinstance(node.op, EthosU)
@@ -114,10 +114,12 @@ def commands_of(graphs: Sequence[Graph]) -> list[EthosU]:
 def for_networks(
     board: Board, graphs: Sequence[Graph], accelerators: Sequence[str] | None, *, fixed: bool
 ) -> Board:
-    """Returns ``board`` with the workspace of ``graphs`` in memories that its Ethos-U reaches.
+    """Returns ``board``, changed so that the workspace of ``graphs`` is in memories that its
+    Ethos-U reaches.
 
-    ``fixed``: the user chose the memories. Raises CrtExportError where commands are for another
-    Ethos-U than the user's or the board's, or where there are none at all.
+    ``fixed``: the user chose the memories, so they aren't changed. Raises CrtExportError for
+    commands of another Ethos-U than the user or the board names, for graphs without commands if the
+    user named one, and for chosen memories that the Ethos-U doesn't reach.
     """
     made_for = sorted({op.accelerator for op in commands_of(graphs)})
     wanted = asked(accelerators, board)
@@ -164,7 +166,7 @@ def _floats(graph: Graph) -> bool:
 
 
 def _held(graph: Graph) -> Graph:
-    """Returns the graph with all constants in memory: their file is about to be deleted."""
+    """Returns the graph with all constants read into memory, since their file will be deleted."""
     nodes = tuple(
         replace(node, graphs=tuple(map(_held, node.graphs))) if node.graphs else node
         for node in graph.nodes

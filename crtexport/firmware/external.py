@@ -89,8 +89,8 @@ def _add(module: ExternalModule, files: ExternalFiles, ours: ElfAbi | None) -> N
 
 
 def _checked(path: Path, ours: ElfAbi | None) -> ObjectFacts:
-    """Returns the facts of an object, if it can be linked with ours and nothing of it runs, or has
-    to be loaded, before it is called."""
+    """Returns the facts of an object. Raises CrtExportError if it can't be linked with our code, or
+    if it has code that must run at start-up."""
     facts = object_facts(path.name, path)
     if ours is not None:
         for what, theirs, own in conflicts(read_abi(path, path.name), ours):
@@ -118,7 +118,7 @@ def _checked(path: Path, ours: ElfAbi | None) -> ObjectFacts:
 
 
 def _check_source(text: str, name: str) -> None:
-    """Raises CrtExportError where C code says that something has to run before it is called."""
+    """Raises CrtExportError for C code that must run at start-up, such as constructors."""
     found = _CONSTRUCTOR.search(_COMMENTS.sub(lambda match: match[1] or " ", text))
     if found:
         raise _at_start_up(

@@ -18,12 +18,14 @@ _MODEL = "CRT:MODEL"
 
 
 class Frame(Struct, frozen=True):
-    """``outputs[sample][output]`` are bytes; the sample after the last is the first inference's,
-    and one more that of a result to which a network went on from others.
+    """The answer of one model.
 
-    ``ticks`` are the counter's for nothing, the first and the second inference, and such a further
-    result if there is one. ``stack`` is used and reserved bytes, None where the program runs under
-    an operating system.
+    ``outputs[sample][output]`` are bytes. Behind the samples' outputs are those of the first
+    inference (on sample 0) and, for a model with a moving window, of one further result.
+    ``ticks`` are the counter's differences: around an empty function, around the first and the
+    second inference, and around the further result if there is one. ``stack`` is (used, reserved)
+    bytes; None for programs under an operating system. ``statuses`` are the return values of
+    ``run``.
     """
 
     statuses: tuple[int, ...]
@@ -75,7 +77,7 @@ def parse_frames(
 
 
 def _lines_of(number: int, body: Sequence[str]) -> list[str]:
-    """Returns the lines about a model, without those that name it."""
+    """Returns the lines about model ``number``, without the line that begins them."""
     current, found = 0, []
     for line in body:
         kind, *words = line.split()

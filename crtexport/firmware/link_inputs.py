@@ -36,7 +36,7 @@ def joined_files(
         found.objects |= own.objects
         found.facts |= own.facts
         for module in modules:
-            # What programs of devices call their functions is no symbol.
+            # Functions of device programs aren't symbols that the linker sees.
             for function in module.functions if module.kind != "device-image" else ():
                 whose, first = functions.setdefault(function.symbol, (model, module))
                 if _names(first) != _names(module):

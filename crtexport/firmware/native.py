@@ -1,5 +1,5 @@
-"""Finds the shipped board that is this computer and uses the most of its processor's instructions.
-"""
+"""Selects the shipped board for this computer that uses the most instruction sets which its
+processor has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from crtexport.support.errors import CrtExportError
 
 NAME = "native"
-"""The name that stands for that board."""
+"""The name by which users select that board."""
 
 _CPUINFO = Path("/proc/cpuinfo")
 _V2 = frozenset({"cx16", "lahf_lm", "popcnt", "ssse3", "sse4_1", "sse4_2"})
@@ -29,7 +29,7 @@ def native_board() -> str:
         ) from error
     lines = [line.partition(":") for line in text.splitlines()]
     flags = [set(value.split()) for key, _, value in lines if key.strip() == "flags"]
-    # What not all of several processors have, programs can't count on.
+    # A program may run on any of the processors, so it can use what all of them have.
     common = set.intersection(*flags) if flags else set()
     for name, needed in _NEEDED.items():
         if needed <= common:

@@ -18,12 +18,11 @@ from crtexport.support.errors import CrtExportError
 
 
 def parts_from_package(package: Package, device_code: Sequence[Path] = ()) -> FirmwareParts:
-    """Returns the models in ``package``, or the chosen one, with a simulated device for each kind
-    of device that the package's code uses, but for those whose hooks are in the C sources
-    ``device_code``.
+    """Returns the parts of a firmware for the models in ``package``, or for the chosen one.
 
-    Raises CrtExportError for a package of another exporter, whose metadata lacks facts about its
-    tensors.
+    For each kind of device that their code uses there is a simulated device, unless the C sources
+    ``device_code`` have its hooks. Raises CrtExportError for a package without models, and for one
+    of another exporter, whose metadata lacks facts about its tensors.
     """
     if not package.modules:
         raise CrtExportError("there is no model in the package", location=str(package.path))
@@ -73,8 +72,8 @@ def _model(package: Package) -> FirmwareParts:
 
 
 def board_from_package(package: Package) -> Board:
-    """Returns the board that is stored in ``package``: its commands were chosen by whoever made the
-    package. Raises CrtExportError where there is none."""
+    """Returns the board that is stored in ``package``. Its commands aren't to be trusted: whoever
+    made the package chose them. Raises CrtExportError if the package has none."""
     data = package.board_data
     if data is None:
         raise CrtExportError(
@@ -133,8 +132,8 @@ def _choice(packaged: Board) -> str:
 
 
 def _differences(packaged: Board, installed: Board) -> Iterator[tuple[str, object, object]]:
-    """Returns (property, the package's value, the board's value) of properties that code depends
-    on."""
+    """Yields (property, the package's value, the board's value) for each property on which code
+    depends, and which differs."""
     yield from _unequal("architecture", packaged.architecture, installed.architecture)
     theirs, ours = asdict(packaged.cpu), asdict(installed.cpu)
     for key in theirs:

@@ -1,4 +1,4 @@
-"""The parts of a package that a firmware build uses: code, header, and the tensors of its
+"""The parts of a package that are needed to build firmware: code, headers, and the tensors of its
 interface."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OPTIMIZE = ("size", "balanced", "speed")
 
 
 class TensorPart(Struct, frozen=True):
-    """An input or output. ``name`` is the model's text, ``field`` its name in the C struct."""
+    """An input or output. ``name`` is its name in the model, ``field`` that in the C struct."""
 
     name: str
     field: str
@@ -33,8 +33,8 @@ class TensorPart(Struct, frozen=True):
 
 
 class FeedPart(Struct, frozen=True):
-    """The input ``field``, whose rows of ``row_bytes`` bytes are given one after the other: after
-    ``rows`` there is a result, after every ``hop`` more the next one, unless that is 0."""
+    """The input ``field``, which is given row by row, ``row_bytes`` bytes each. There is a result
+    after ``rows`` rows, and a further one after each ``hop`` rows more (0: no further ones)."""
 
     field: str
     rows: int
@@ -80,7 +80,7 @@ class FirmwareParts(Struct, frozen=True):
 
     @property
     def goes_on(self) -> bool:
-        """Returns whether a network goes on from one result to the next."""
+        """Returns whether the window moves on: after the first result there are further ones."""
         return self.feed is not None and self.feed.hop > 0
 
     @property

@@ -1,4 +1,4 @@
-"""Writes a complete firmware project: sources, linker script and a Makefile that people read."""
+"""Writes a complete firmware project: sources, linker script and a readable Makefile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRMWARE_OBJECTS, _MODEL_OBJECTS = f"{BUILD}/firmware/", f"{BUILD}/model/"
 _ALIGN = 16
 
 _OPTIMIZE = {"size": "-Os", "balanced": "-O2", "speed": "-O3"}
-# Or the memory functions of crt_mem.c would be compiled to calls of themselves.
+# Without it, compilers turn the loops of memcpy and memset in crt_mem.c into calls of themselves.
 _NO_MEM_CALLS = {"gcc": ("-fno-builtin", "-fno-tree-loop-distribute-patterns"),
                  "clang": ("-fno-builtin",)}
 _SECTIONS = ("-ffunction-sections", "-fdata-sections")
@@ -70,7 +70,8 @@ def sample_layout(inputs: Sequence[TensorPart]) -> tuple[tuple[int, ...], int]:
 
 
 def write_inputs(folder: Path, samples: Sequence[bytes]) -> None:
-    """Write the samples, each laid out as :func:`sample_layout` says."""
+    """Writes the samples into the project's file of inputs; each has the layout of
+    :func:`sample_layout`. Raises CrtExportError if the file can't be written."""
     try:
         with replacing(folder / INPUTS) as stream:
             stream.writelines(samples)
@@ -186,7 +187,7 @@ def _model(parts: FirmwareParts, board: Board) -> dict[str, Blob]:
     found: dict[str, Blob] = {f"model/{name}": text.encode() for name, text in texts.items()}
     found |= {f"model/{name}": content for name, content in parts.objects.items()}
     if not board.hosted:
-        # In front of a C library's own, so that every architecture compiles against the same.
+        # They come before a C library's headers, so that all architectures use the same ones.
         own = resources.templates_dir() / "baremetal" / "include"
         found |= {f"include/{path.name}": path.read_bytes() for path in sorted(own.iterdir())}
     return found | {f"include/{name}": text for name, text in parts.runtime_headers.items()}
@@ -217,7 +218,7 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         "-nostdlib", "-static", "-Wl,--gc-sections", "-Wl,-T,link.ld", "-Wl,-Map,build/map.txt",
     ]
     cpu = [*board.cpu.cflags, *tools.cflags]
-    # Of libraries only what is called: hosted programs are linked whole without this.
+    # Links only the functions of libraries that are called; hosted programs would get all of them.
     ldflags = [
         *cpu, *(bare if not hosted else ["-Wl,--gc-sections"] if parts.libraries else []),
         *tools.ldflags,

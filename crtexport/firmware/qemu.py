@@ -1,4 +1,4 @@
-"""Runs a program in QEMU with a deadline, counting instructions where QEMU itself must do it."""
+"""Runs a program in QEMU with a deadline, and counts instructions with a plugin of QEMU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from crtexport.support.errors import CrtExportError, RunFailedError
 from crtexport.support.target import Flash
 
 MAX_CONSOLE = 64 << 20
-"""Bytes of console output after which a program counts as runaway."""
+"""Bytes of console output; a program that prints more is stopped."""
 
 MARKS = "marks.txt"
 COUNTS = "counts.txt"
@@ -46,15 +46,16 @@ _CONSOLE = {
 
 
 class Mark(Struct, frozen=True):
-    """A call of a watched function: its address, and what was executed before."""
+    """A call of a watched function: its address, and what was executed until then."""
 
     address: int
     before: Spent
 
 
 class Watching(Struct, frozen=True):
-    """Counted by ``plugin``: calls of functions at the addresses ``functions``; cycles, if
-    ``core`` is given; misses of caches before ``flash``, which is below ``top``."""
+    """The counts of the QEMU plugin at ``plugin``: calls of the functions at the addresses
+    ``functions``; cycles, if ``core`` is given; and, if ``flash`` is given, misses of its caches,
+    for accesses below address ``top``."""
 
     plugin: Path
     functions: tuple[int, ...]
@@ -64,9 +65,8 @@ class Watching(Struct, frozen=True):
 
 
 class QemuRun(Struct, frozen=True):
-    """``console``: all that was printed. ``marks``: the calls of the watched functions in the order
-    that they happened, None without the plugin.
-    """
+    """``console`` is the output. ``marks`` are the calls of the watched functions in the order in
+    which they were made, None without the plugin."""
 
     console: str
     marks: tuple[Mark, ...] | None
@@ -111,7 +111,8 @@ class _Output(Struct, frozen=True):
 
 
 def _collect(process: subprocess.Popen[bytes], deadline: float) -> _Output:
-    """Reads until the program closes its output, prints too much or exceeds its time."""
+    """Returns the output, read until the program closes it, prints too much or exceeds its time.
+    """
     data = bytearray()
     stream = process.stdout
     if stream is None:
@@ -137,10 +138,11 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> _Output:
 def run_qemu(
     board: Board, elf: Path, *, timeout: float, watching: Watching | None = None
 ) -> QemuRun:
-    """Boot ``elf`` on the board's machine, one instruction per nanosecond of its time.
+    """Boots ``elf`` on the board's machine, at one instruction per nanosecond of its clock; returns
+    the console output and the calls that were watched.
 
-    Raises ToolMissingError, and RunFailedError for a machine that does not start, ends by a signal
-    or overruns ``timeout`` (seconds).
+    Raises ToolMissingError if QEMU isn't installed, and RunFailedError if the machine does not
+    start, ends by a signal or runs longer than ``timeout`` seconds.
     """
     runner = board.runner
     if not isinstance(runner, QemuRunner):
@@ -164,7 +166,7 @@ def run_qemu(
 
 
 def _arguments(elf: Path, watching: Watching) -> str:
-    """Returns the plugin and what it is told, after having written its files."""
+    """Writes the files that the plugin reads; returns QEMU's option that loads it."""
     folder = elf.parent
     (folder / COUNTS).unlink(missing_ok=True)
     marks = "".join(f"{address:x}\n" for address in sorted(set(watching.functions)))
@@ -184,8 +186,8 @@ def _arguments(elf: Path, watching: Watching) -> str:
 
 
 def build_plugin(board: Board, folder: Path) -> Path | None:
-    """Returns the counting plugin in ``folder``, compiled once for all runs of this process; None
-    where this computer can't compile it."""
+    """Copies the counting plugin into ``folder`` and returns its path. It is compiled once per
+    process. Returns None if it can't be compiled here."""
     runner = board.runner
     if not isinstance(runner, QemuRunner):
         return None

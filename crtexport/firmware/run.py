@@ -38,7 +38,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 class BuildResult(Struct, frozen=True):
-    """The linked program and what its sections take."""
+    """The linked program, and its sections and symbols."""
 
     elf: Path
     sections: Sections
@@ -63,16 +63,17 @@ class WatchedCall(Struct, frozen=True):
 
 
 class RunResult(Struct, frozen=True):
-    """``outputs[sample][output]``.
+    """The result of running one model's firmware.
 
-    ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0,
-    ``_further`` those of a result to which a network goes on from the one before; None where
-    nothing counts them; ``exact`` tells counts from estimates by a timer; ``spent``: the second
-    inference with its cycles and misses, None without QEMU's plugin. ``flash`` and
-    ``ram`` are bytes by section: the model's are called ``.model_*``, ``.test_inputs`` is one
-    sample. ``stack`` is bytes that an inference used below its call, None where unknown. ``calls``
-    are those of watched functions, None where QEMU can't watch. ``symbols``: the program's. Of
-    several models in one program each has a result; sections and symbols are those of all.
+    ``outputs[sample][output]`` are arrays. ``instructions_first`` and ``instructions_second`` are
+    those of the first two inferences, both on sample 0; ``instructions_further`` those of each
+    further result of a moving window. They are None if nothing counts them. ``exact``: they were
+    counted one by one, not estimated by a timer. ``spent`` are instructions, cycles and misses of
+    the second inference, None without QEMU's plugin. ``flash`` and ``ram`` are bytes by section:
+    the model's are called ``.model_*``, ``.test_inputs`` is one sample. ``stack`` is the bytes that
+    an inference used below its call, None if unknown. ``calls`` are those of watched functions in
+    the second inference, None if QEMU can't watch them. ``symbols`` are the program's. If a program
+    has several models, each has a result; sections and symbols are of the whole program.
     """
 
     outputs: tuple[tuple[Array, ...], ...]
@@ -117,12 +118,13 @@ def build(
     count_by_timer: bool = False,
     force: bool = False,
 ) -> BuildResult:
-    """Writes a project into ``out_dir`` and builds it with the board's toolchain.
+    """Writes a project into ``out_dir``, builds it with the board's toolchain, and returns the
+    program.
 
-    ``inputs`` are compiled in; without any, the inputs are zeros. ``force`` replaces files in the
-    way that are not ours. Raises ToolMissingError for a missing program, RunFailedError (with the
-    compiler's last words) for a failed build, and CrtExportError for inputs that are not the
-    model's.
+    ``inputs`` are compiled in; without any, the inputs are zeros. ``count_by_timer``: on Cortex-M,
+    SysTick estimates instructions. ``force`` replaces files that crtexport didn't write. Raises
+    ToolMissingError for a missing program, RunFailedError (with the end of the compiler's output)
+    for a failed build, and CrtExportError for inputs that are not the model's.
     """
     built = _build(parts, board, out_dir, inputs, count_by_timer=count_by_timer, force=force)
     settle(out_dir)
@@ -133,7 +135,7 @@ def _build(
     parts: FirmwareParts, board: Board, folder: Path, inputs: Sequence[Sample], *,
     count_by_timer: bool = False, force: bool = False,
 ) -> BuildResult:
-    """:func:`build` without its final step, so that the products may still change."""
+    """As :func:`build`, but the inputs may be replaced afterwards, and the project built again."""
     _find_compiler(board)
     locate(parts.libraries)
     write_project(parts, board, folder, count_by_timer=count_by_timer, force=force)
@@ -245,7 +247,7 @@ def _run_in(job: _Execution, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
         plugin = build_plugin(board, job.folder / "build")
         answers = _ask(job, samples, first, plugin) if plugin else None
     if answers is None:
-        # No plugin here, or a QEMU without support for them: the board's own counter must do.
+        # No plugin here, or a QEMU without support for plugins: the board's counter is used.
         first = _build(
             parts, board, job.folder, inputs[:1], count_by_timer=not counts_itself, force=job.force
         )
@@ -375,11 +377,12 @@ def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> N
 
 
 def _measurements(answers: _Answers, number: int) -> tuple[tuple[int, int], ...] | None:
-    """Returns the positions in the marks where a model's measurements begin and end: a rehearsal,
-    the empty measurement, the first and the second inference, and a further result if its network
-    goes on. None without marks.
+    """Returns the positions (begin, end) of a model's measurements in the marks: a warm-up and an
+    empty function, the first and the second inference, and a further result if its window moves on.
+    None without marks.
 
-    The firmware makes the first three model by model, then the second inferences, then the others.
+    The firmware makes the first three for one model after the other, then all second inferences,
+    then all further results.
     """
     if answers.marks is None:
         return None
@@ -398,7 +401,7 @@ def _measurements(answers: _Answers, number: int) -> tuple[tuple[int, int], ...]
 
 def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, ...]:
     """Returns the instructions of the first and the second inference, and of a further result if
-    there is one, from call to return, both counted; nothing where they aren't counted."""
+    there is one, including call and return; empty if they weren't counted."""
     if board.counter.kind == "none":
         return ()
     if spent := _spent(answers, number):
@@ -413,7 +416,7 @@ def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, ..
 
 def _spent(answers: _Answers, number: int) -> tuple[Spent, ...]:
     """Returns what the first and the second inference took, and a further result if there is one;
-    nothing without marks."""
+    empty without marks."""
     measured = _measurements(answers, number)
     if answers.marks is None or measured is None:
         return ()
@@ -482,7 +485,7 @@ def _ordered(parts: FirmwareParts, sample: Sample, index: int) -> list[Array]:
 
 
 def decode_outputs(parts: Sequence[TensorPart], row: tuple[bytes, ...]) -> tuple[Array, ...]:
-    """Returns the arrays whose bytes are ``row``."""
+    """Returns the outputs of one sample as arrays; ``row`` has their bytes."""
     return tuple(
         np.frombuffer(data, dtype=part.dtype.numpy).reshape(part.shape).copy()
         for part, data in zip(parts, row, strict=True)

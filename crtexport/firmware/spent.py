@@ -1,4 +1,4 @@
-"""Instructions, cycles and misses of caches that a part of a program takes."""
+"""Instructions, cycles and cache misses of a part of a program."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from msgspec import Struct
 
 
 class Cycles(Struct, frozen=True):
-    """The least, the likeliest and the most, all with memories that never wait."""
+    """Cycles by the processor's timing model, with memories without wait states: the lower bound,
+    the likeliest number and the upper bound."""
 
     low: int
     mid: int
@@ -20,8 +21,9 @@ class Cycles(Struct, frozen=True):
 
 
 class Misses(Struct, frozen=True):
-    """Lines that were read from flash: of code, those of them that follow the one before, which a
-    flash may have prefetched; of data."""
+    """Lines of a cache that were read from flash. ``code`` are lines of instructions; ``following``
+    are those of them that follow the line read before, so that flash may have prefetched them;
+    ``data`` are lines of data."""
 
     code: int
     following: int
@@ -39,7 +41,7 @@ class Misses(Struct, frozen=True):
 
 
 class Spent(Struct, frozen=True):
-    """``cycles`` and ``misses`` are None where they aren't known."""
+    """The costs of a part of a program; ``cycles`` and ``misses`` are None if they aren't known."""
 
     instructions: int
     cycles: Cycles | None = None

@@ -74,7 +74,7 @@ def run_tool(
 
 
 def end_with_children(process: subprocess.Popen[bytes]) -> None:
-    """Ends a program that leads a session of its own, and its child processes, such as compilers
-    that make runs."""
+    """Ends a program that was started in a session of its own, with all its child processes, such
+    as the compilers that make starts."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

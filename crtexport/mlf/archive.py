@@ -53,11 +53,11 @@ class Archive(Struct, frozen=True):
         yield from self.range(name).chunks()
 
     def extract(self, folder: Path, besides: str | None = None) -> None:
-        """Writes all files below ``folder``, which is made if need be; ``besides`` those of one
-        folder of the archive.
+        """Writes all files below ``folder``, which is made if need be, except those in the
+        archive's folder ``besides``.
 
         No file is replaced, and no symbolic link inside ``folder`` followed. Raises CrtExportError
-        where one is there that is not the same.
+        for a link, and for an existing file with other bytes.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -101,9 +101,9 @@ def _make_real_folders(root: Path, folder: Path) -> None:
 def open_archive(path: Path) -> Archive:
     """Indexes the uncompressed tar file ``path``.
 
-    Raises CrtExportError for anything else, for names that lead out of a folder, for links, devices
-    and other special members, for a name that comes twice and for members that the file is too
-    short to hold.
+    Raises CrtExportError for files that aren't uncompressed tars, for names that lead out of a
+    folder, for links, devices and other special members, for two members of one name, and for
+    members that reach beyond the end of the file.
     """
     try:
         with path.open("rb") as stream:

@@ -1,5 +1,5 @@
-"""Arrays for a package's inputs and outputs: matched by name, checked, read from and written to
-.npz.
+"""Arrays for a package's inputs and outputs: matches them by name, checks them, and reads and
+writes .npz files.
 
 The name of an array is its tensor's name in the model or its field in the C interface.
 """
@@ -32,10 +32,8 @@ def key_of(tensor: PackageTensor) -> str:
 
 
 class InputSamples(Struct, frozen=True):
-    """Inputs for one or more runs: ``rows[sample]`` maps :func:`key_of` each input to its array.
-
-    ``stacked``: the arrays had a samples' axis, maybe of size one.
-    """
+    """Inputs for one or more runs: ``rows[sample]`` maps the name of each input (:func:`key_of`) to
+    its array. ``stacked``: the given arrays had an axis of samples, which may have size one."""
 
     rows: tuple[dict[str, Array], ...]
     stacked: bool = False
@@ -44,12 +42,12 @@ class InputSamples(Struct, frozen=True):
 def bind_inputs(
     tensors: Sequence[PackageTensor], arrays: Mapping[str, Array], what: str = "input"
 ) -> InputSamples:
-    """Returns the arrays ``arrays`` in the order of the inputs, contiguous and little-endian;
-    ``what`` is what errors call these.
+    """Returns ``arrays`` in the order of the inputs ``tensors``, contiguous and little-endian;
+    errors call the tensors ``what``.
 
-    Arrays have the shapes of their inputs, or all of them one axis more in front: the samples.
-    Raises CrtExportError for missing inputs, arrays of no input, and arrays of another shape or
-    dtype: nothing is converted silently.
+    Each array has the shape of its input; or all of them have one axis more in front, the samples.
+    Raises CrtExportError for missing arrays, arrays of unknown names, and arrays of another shape
+    or dtype: nothing is converted silently.
     """
     found = _matched(tensors, arrays, what)
     checked = [_checked(tensor, array, what) for tensor, array in zip(tensors, found, strict=True)]
@@ -115,8 +113,8 @@ def _described(tensor: PackageTensor) -> str:
 def _checked(
     tensor: PackageTensor, array: Array, what: str
 ) -> tuple[Array, int | None]:
-    """Returns the array as the device needs it, and its number of samples, None without their axis.
-    """
+    """Returns the array, contiguous and little-endian, and its number of samples (None without an
+    axis of samples)."""
     if array.dtype.newbyteorder("=") != np.dtype(tensor.dtype):
         raise CrtExportError(
             f"the array is {array.dtype}, the {what} is {tensor.dtype}", location=tensor.name,
@@ -144,8 +142,8 @@ def _checked(
 def samples_for(
     tensors: Sequence[PackageTensor], arrays: Mapping[str, Array] | None
 ) -> InputSamples:
-    """Returns the samples that :func:`bind_inputs` makes of ``arrays``, or the fixed pattern
-    without arrays."""
+    """Returns the samples that :func:`bind_inputs` makes of ``arrays``; without arrays, the sample
+    of :func:`pattern_inputs`."""
     return pattern_inputs(tensors) if arrays is None else bind_inputs(tensors, arrays)
 
 
@@ -249,7 +247,7 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
         with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
             for name, array in arrays.items():
                 entry = zipfile.ZipInfo(f"{name}.npy")
-                # Not always: what it writes for small members depends on the Python.
+                # Only where needed: the bytes of small members then depend on Python's version.
                 large = array.nbytes > _ZIP32_LIMIT
                 with archive.open(entry, "w", force_zip64=large) as member:
                     _write_array(member, np.asarray(array))

@@ -128,9 +128,9 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
 
 
 def _step_data(node: Node, step: Step) -> dict[str, Any]:
-    """Returns a step as JSON data. Plans of graphs that its node runs lie in the scratch:
-    ``workspace`` and ``outputs`` are offsets there; null: an output of the node itself. So do the
-    rows that a cascade of ``parts`` keeps of tensors."""
+    """Returns a step as JSON data. If its node runs other graphs, their plans are part of its
+    scratch: ``workspace`` and ``outputs`` are offsets there (null: an output of the node itself).
+    The rows that a cascade of ``parts`` keeps of tensors are there, too."""
     data: dict[str, Any] = {
         "node": str(node),
         "in_place": [list(pair) for pair in step.in_place],
@@ -160,11 +160,10 @@ def _step_data(node: Node, step: Step) -> dict[str, Any]:
 
 
 def check(contents: PackageContents) -> dict[str, ObjectFacts]:
-    """Refuses contents that no firmware could use; returns the facts of the objects.
+    """Checks that firmware can use the contents; returns the facts of the objects by name.
 
     Raises CrtExportError for bad or clashing file names, for a symbol that two objects define and,
-    where there are only objects, for an undefined symbol that isn't among those promised to the
-    user.
+    if there are only objects, for an undefined symbol that isn't in ``info["undefined"]``.
     """
     for model in contents.models:
         layout.check_module(model.artifact.module)

@@ -42,7 +42,7 @@ def _module(model: ModelContents, contents: PackageContents, epoch: int) -> meta
     date = datetime.datetime.fromtimestamp(epoch, datetime.UTC)
     io_size = sum(tensor.type.nbytes for tensor in (*artifact.inputs, *artifact.outputs))
     main = metadata.MainEntry(
-        # Readers make an arena of that size: none beside memory that is in the code itself.
+        # Readers allocate an arena of this size; none is needed if the code has static memory.
         workspace_size_bytes=artifact.workspace_total if artifact.workspace_caller else 0,
         constants_size_bytes=artifact.constants_size,
         io_size_bytes=io_size,
@@ -70,7 +70,8 @@ def _libraries(model: ModelContents) -> tuple[metadata.LibraryEntry, ...]:
 
 
 def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
-    """Returns sizes by the model's names where they are unique, else by their fields in C."""
+    """Returns sizes by the tensors' names in the model; if these aren't unique, by their fields in
+    the C interface."""
     names = [text(tensor.name) for tensor in tensors]
     unique = len(set(names)) == len(names)
     return {

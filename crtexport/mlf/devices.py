@@ -1,4 +1,4 @@
-"""Device programs in a package: their metadata, and containers for tools."""
+"""Device programs in a package: their metadata, and files with the programs for other tools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from crtexport.support.errors import CrtExportError
 def described(
     artifacts: Sequence[Artifact], triple: str
 ) -> tuple[metadata.ImageEntry, ...]:
-    """Returns the programs of all models, as the tables in their code list them."""
+    """Returns the metadata of the device programs of all models, in the order of the tables in
+    their code. ``triple`` is the processor's."""
     return tuple(
         metadata.ImageEntry(
             module=artifact.module, kind=text(device.kind), id=device.id,
@@ -40,8 +41,9 @@ def described(
 def containers(
     artifacts: Sequence[Artifact], triple: str, *, bundled: bool
 ) -> dict[str, Blob]:
-    """Returns files of the package with the original programs: LLVM's container and, if
-    ``bundled``, a compressed bundle each; none without programs, which can't be bundled then."""
+    """Returns files with the original device programs, by path in the package: LLVM's container
+    and, if ``bundled``, a compressed bundle for each program. Raises CrtExportError if there is no
+    program to bundle."""
     each = list(_each(artifacts, triple))
     if not each:
         if bundled:

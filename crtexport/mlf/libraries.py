@@ -15,7 +15,7 @@ from crtexport.support.errors import CrtExportError, ToolMissingError
 
 
 class Located(Struct, frozen=True):
-    """A library on this computer: folders of headers, and either C files or an archive."""
+    """A library on this computer: its folders of headers, and either C files or an archive."""
 
     library: LibraryEntry
     folder: Path
@@ -27,11 +27,11 @@ class Located(Struct, frozen=True):
 def locate(
     libraries: Sequence[LibraryEntry], *, archives: bool = True
 ) -> tuple[Located, ...]:
-    """Returns each library at the path in its environment variable; without ``archives`` as C
-    files.
+    """Returns each library at the path in its environment variable; ``archives``: a compiled
+    library may be used instead of C files.
 
-    Raises ToolMissingError for one without a variable, and CrtExportError for a folder that isn't
-    the library, or whose name make can't write.
+    Raises ToolMissingError if the variable isn't set, and CrtExportError for a folder that isn't
+    the library, or whose path can't be written in a Makefile.
     """
     return tuple(_locate(library, archives) for library in libraries)
 

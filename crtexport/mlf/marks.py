@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # exports read no packages
 
 _LINE = 65  # 64 hexadecimal digits and the end of the line
 _MOST = 4096
-"""Packages that are remembered; beyond that, the older half is forgotten."""
+"""The most packages that are recorded; when there are more, the older half is removed."""
 
 _LOOKS_RIGHT = re.compile(rb"[0-9a-f]{64}\n")
 

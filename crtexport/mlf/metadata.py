@@ -32,7 +32,8 @@ _Align = Annotated[int, Meta(ge=1, le=1 << 16)]
 
 
 class _Record(Struct, frozen=True):
-    """``brief`` names fields that aren't written while they have their defaults."""
+    """The base of the records in metadata.json. ``brief`` are fields that aren't written if they
+    have their defaults."""
 
     brief: ClassVar[tuple[str, ...]] = ()
 
@@ -56,7 +57,7 @@ class MainEntry(_Record, frozen=True):
 
 
 class OperatorFunction(_Record, frozen=True):
-    """Workspace of one operator function; ours need none beside main's."""
+    """The workspace of one operator function. Those of crtexport need none beside main's."""
 
     function_name: str
     workspace: tuple[Json, ...] = ()
@@ -160,8 +161,8 @@ class VariableEntry(_Record, frozen=True):
 
 
 class StateEntry(_Record, frozen=True):
-    """Memory that is kept from run to run; zeros stand for the initial values. Owned and aligned
-    as the workspace is."""
+    """Memory that is kept from run to run; all zeros mean the initial values. Its owner and its
+    alignment are those of the workspace."""
 
     bytes: _Count = 0
     variables: tuple[VariableEntry, ...] = ()
@@ -175,10 +176,11 @@ class RegisteredEntry(_Record, frozen=True):
 
 
 class ChannelsEntry(_Record, frozen=True):
-    """A layer before and after the removal of channels without influence on the outputs: the
+    """A layer (before, after) the removal of channels that don't influence the outputs: the
     channels that it reads and computes, multiply-accumulates, bytes of weights.
 
-    Removed channels had zero weights only, one value whatever the input, or no reader.
+    ``zero_weights``, ``one_value`` and ``unread`` count removed channels by reason: all weights are
+    zero, the value doesn't depend on the input, or no layer reads it.
     """
 
     layer: str
@@ -255,8 +257,9 @@ class ExternalEntry(_Record, frozen=True):
 
 
 class FeedEntry(_Record, frozen=True):
-    """The input whose rows are given one after the other, ``row_bytes`` each: after ``rows`` there
-    is a result, after every ``hop`` more the next one; 0: there is no next one."""
+    """The input whose rows are given one after the other, ``row_bytes`` bytes each. There is a
+    result after ``rows`` rows, and a further one after each ``hop`` rows more (0: no further
+    ones)."""
 
     input: str
     rows: Annotated[int, Meta(gt=0)]
@@ -414,7 +417,7 @@ class Metadata(_Record, frozen=True, kw_only=True):
 
 
 def _data(value: Any) -> Any:
-    """``value`` as JSON data."""
+    """Returns ``value`` as JSON data."""
     if isinstance(value, _Record):
         return {
             name: _data(held)
@@ -428,7 +431,7 @@ def _data(value: Any) -> Any:
 
 @functools.cache
 def _defaults(kind: type[_Record]) -> tuple[tuple[str, object], ...]:
-    """The fields and their defaults, if they have some."""
+    """Returns (name, default) of the fields in ``brief``."""
     names, defaults = kind.__struct_fields__, kind.__struct_defaults__
     required = (NODEFAULT,) * (len(names) - len(defaults))
     return tuple(zip(names, (*required, *defaults), strict=True))
@@ -436,7 +439,7 @@ def _defaults(kind: type[_Record]) -> tuple[tuple[str, object], ...]:
 
 def json_bytes(data: Json) -> bytes:
     """Returns JSON text, indented, ASCII, in the order of ``data``."""
-    # What json would indent itself, it would write in Python.
+    # With indent=, the json module uses its slow encoder, which is written in Python.
     text = indented(json.dumps(data, allow_nan=False), indent=2)
     return f"{text}\n".encode("ascii")
 

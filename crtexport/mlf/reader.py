@@ -32,8 +32,8 @@ _METADATA_LIMIT = 64 << 20
 
 
 def module_of(name: str, modules: Collection[str]) -> str | None:
-    """Returns the one of ``modules`` that is called ``name``, or made of a model with that name;
-    None if there is none."""
+    """Returns the module called ``name``, or the one that a model called ``name`` became; None if
+    it isn't among ``modules``."""
     if name in modules:
         return name
     try:
@@ -83,8 +83,8 @@ class Package(Struct, frozen=True):
 
     @property
     def each(self) -> tuple[Package, ...]:
-        """Returns the package once for each of its models, that being chosen; only for the chosen
-        one if there is one."""
+        """Returns a package for each model, with that model chosen; if this package has a chosen
+        model, only that one."""
         return tuple(self.select(name) for name in ([self.chosen] if self.chosen else self.modules))
 
     def _models(self) -> str:
@@ -96,27 +96,27 @@ class Package(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The paths of all files, sorted, without ``./``."""
+        """Returns the paths of all files, sorted, without ``./``."""
         return tuple(self.archive.entries)
 
     def size(self, name: str) -> int:
-        """Bytes of file ``name``."""
+        """Returns the size of file ``name`` in bytes. Raises CrtExportError if there is none."""
         if name not in self.archive.entries:
             raise self._error("the package has no such file", name)
         return self.archive.entries[name].size
 
     def read(self, name: str) -> bytes:
-        """All bytes of file ``name``."""
+        """Returns all bytes of file ``name``. Raises CrtExportError if there is none."""
         return b"".join(self.archive.chunks(name))
 
     def extract(self, folder: Path, *, besides: str | None = None) -> None:
-        """Unpacks below ``folder``, all ``besides`` one folder of the package; nothing is ever
-        written outside of it."""
+        """Writes all files below ``folder``, except those in the package's folder ``besides``;
+        nothing is ever written outside of it. Raises what :meth:`.Archive.extract` raises."""
         self.archive.extract(folder, besides)
 
     @property
     def modules(self) -> dict[str, ModuleEntry]:
-        """The models, by name."""
+        """Returns the models, by name."""
         return self.metadata.modules
 
     @property

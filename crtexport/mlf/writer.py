@@ -22,7 +22,7 @@ from crtexport.support.outputs.single import replacing
 
 _LATEST = 0o77777777777  # what an octal mtime of eleven digits holds; year 2242
 _WORTH = 1 << 16
-"""Bytes from which on hashing in another thread pays."""
+"""Bytes from which on hashing in another thread saves time."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes written so far, and with their total."""
@@ -43,7 +43,7 @@ def write_package(
     try:
         files = member_files(contents)
         sizes = {name: blob_size(blob) for name, blob in files.items()}
-        # The metadata has the hashes of all files: of those behind it in the archive too.
+        # The metadata contains the hashes of all files, also of those after it in the archive.
         members = {
             name: _member(blob) for name, blob in files.items() if name > layout.METADATA
         }
@@ -124,7 +124,7 @@ class _Tar:
     def write(self, stream: BinaryIO) -> None:
         """Writes all files, sorted by name."""
         folders = layout.folders(list(self._files)) | {layout.SOURCE_DIR}
-        # PAX headers appear only for what USTAR can't say: names over 100 bytes, members over 8 GiB
+        # PAX headers appear only where USTAR has no room: names over 100 bytes, files over 8 GiB
         with tarfile.TarFile(
             fileobj=stream, mode="w", format=tarfile.PAX_FORMAT
         ) as tar, ThreadPoolExecutor(1) as hashing:
@@ -149,7 +149,7 @@ class _Tar:
         read from a file object and so copy every byte."""
         entry.size = size
         stream, left = tar.fileobj, size
-        # addfile() of Python 3.13 takes no entry without what it is to read from.
+        # addfile() of Python 3.13 takes no entry without a file object.
         header = entry.tobuf(tar.format, tar.encoding, tar.errors)
         stream.write(header)
         digest = _Digest(hashing)

@@ -29,10 +29,12 @@ from crtexport.support.target import Flash
 
 
 class LayerCost(Struct, frozen=True):
-    """A call of a kernel. ``code`` and ``constants`` are bytes, counted at the first layer that
-    uses them: 0 for a layer that shares all of its own. It ran ``runs`` times, to which
-    ``instructions``, ``macs``, ``cycles`` and ``misses`` belong; where that wasn't counted, these
-    are None, and the multiply-accumulates of one run."""
+    """The cost of one call of a kernel.
+
+    ``code`` and ``constants`` are bytes of flash, counted at the first layer that uses them: 0 for
+    a layer that shares all of its own with earlier ones. ``runs`` says how often the call was made
+    in one inference; ``instructions``, ``macs``, ``cycles`` and ``misses`` are sums over these
+    runs. Where runs weren't counted, they are None, and ``macs`` are those of a single run."""
 
     name: str
     operator: str
@@ -56,13 +58,14 @@ class LayerCost(Struct, frozen=True):
 class Bench(Struct, frozen=True):
     """One network on one board.
 
-    ``first`` and ``second`` are instructions of the first and second inference, ``further`` those
-    of a further result of a window that moves on, if there is one; ``exact`` tells counts from a
-    timer's estimates. ``flash`` and ``ram`` are bytes of the whole program by section, the test
-    input in ``flash`` as TEST_INPUTS. ``workspace``, ``state`` and ``stack`` are bytes. ``peers``:
-    published measurements of other tools for this file on this board. ``accelerators`` are those
-    that took layers, if they could. ``cycles`` and ``misses`` of the second inference are None
-    where there is no model of the processor, or of its flash, which is ``reading``.
+    ``first`` and ``second`` are the instructions of the first and the second inference, ``further``
+    those of each further result of a moving window (``--stream``), if the model has one. ``exact``:
+    instructions were counted one by one, not estimated by a timer. ``flash`` and ``ram`` are bytes
+    of the whole program by section; ``flash`` has the test input under TEST_INPUTS. ``workspace``,
+    ``state`` and ``stack`` are bytes. ``peers`` are published measurements of other tools for this
+    file on this board. ``accelerators`` are the names of those that could take layers. ``cycles``
+    and ``misses`` are of the second inference, and None without a timing model of the processor or
+    of its flash; ``reading`` is the latter's timing.
     """
 
     model: str
@@ -105,8 +108,8 @@ class Bench(Struct, frozen=True):
 
     @property
     def flash_cycles(self) -> tuple[int, int] | None:
-        """Returns the likeliest cycles with the board's flash: where lines of code that follow one
-        another are read ahead in time, and where nothing is."""
+        """Returns the likeliest cycles with the wait states of the board's flash: if consecutive
+        lines of code are prefetched in time, and if nothing is prefetched. None if unknown."""
         if self.cycles is None or self.misses is None or self.reading is None:
             return None
         misses = self.misses.code + self.misses.data
@@ -132,7 +135,8 @@ class Bench(Struct, frozen=True):
 
 
 def bench(setting: Setting) -> Bench:
-    """Exports a model for a board, runs its firmware and measures it; the first sample counts.
+    """Exports a model for a board, runs its firmware on the first of the samples, and returns the
+    measurements.
 
     Raises what exporting and running raise.
     """
@@ -183,7 +187,7 @@ def _constants(call: FunctionCall) -> tuple[str, ...]:
 
 
 def _first_uses(uses: Iterable[Iterable[str]], sizes: Mapping[str, int]) -> list[int]:
-    """Returns, for each user, the bytes that no user before it has used."""
+    """Returns the bytes of each set of symbols in ``uses`` that no earlier set contains."""
     seen: set[str] = set()
     totals = []
     for names in uses:

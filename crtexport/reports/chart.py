@@ -1,5 +1,5 @@
-"""Draws benchmarks: instructions of each layer, and of one inference beside those of other tools;
-and plans: RAM against instructions.
+"""Draws bar charts of benchmarks (instructions of each layer, and of an inference beside those of
+other tools) and scatter plots of memory plans (RAM against instructions).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _OURS = "#1f5f8b"
 _THEIRS = "#b8b8b8"
 _LONGEST_NAME = 28
 _OFF_SCALE = 2
-"""The factor from which on plans have so many instructions that others couldn't be told apart."""
+"""Plans with this many times the usual instructions aren't drawn: on their scale, all others would
+be one point."""
 
 
 def check(path: Path) -> None:
@@ -46,8 +47,8 @@ def check(path: Path) -> None:
 
 
 def draw(results: Sequence[Bench], path: Path, timed: Sequence[HostBench] = ()) -> None:
-    """Writes one row of two pictures per result to ``path``, SVG or PNG by its suffix; then one of
-    times for each of those that were ``timed`` on this computer."""
+    """Writes a picture to ``path``, as SVG or PNG by its suffix: a row of two charts for each of
+    ``results``, then a chart of times for each network that was ``timed`` on this computer."""
     heights = [0.22 * max(len(r.layers), 6) + 0.9 for r in results]
     heights += [0.22 * 6 + 0.9] * len(timed)
     with _figure(path, 11, sum(heights)) as figure:
@@ -61,8 +62,8 @@ def draw(results: Sequence[Bench], path: Path, timed: Sequence[HostBench] = ()) 
 
 
 def draw_plans(plans: Plans, path: Path) -> None:
-    """Writes a picture of the RAM and instructions of plans, with how much more code they have than
-    the usual one."""
+    """Writes a scatter plot of plans to ``path``: RAM in KiB, instructions in percent above the
+    usual plan's, and as a label the options and the bytes of code above the usual plan's."""
     with _figure(path, 8, 5) as figure:
         axes = figure.subplots()
         usual = plans.usual
@@ -76,7 +77,7 @@ def draw_plans(plans: Plans, path: Path) -> None:
             axes.plot(x, y, "o", color=_OURS if point.best else _THEIRS)
             more = point.code - usual.code
             label = f"{' '.join(point.options)}\n{more:+,} bytes of code"
-            # By turns above and below, so that those of neighbours are apart.
+            # Alternately above and below, so that labels of neighbours don't overlap.
             axes.annotate(
                 label, (x, y), textcoords="offset points", fontsize=6,
                 xytext=(6, -18 if number % 2 else 6),
@@ -91,14 +92,15 @@ def draw_plans(plans: Plans, path: Path) -> None:
 
 @contextmanager
 def _figure(path: Path, width: float, height: float) -> Iterator[Figure]:
-    """A figure that is written to ``path``, SVG or PNG by its suffix."""
+    """Yields a figure, and then writes it to ``path``, as SVG or PNG by its suffix. Sizes are in
+    inches."""
     check(path)
     import matplotlib  # noqa: PLC0415
 
     matplotlib.use("agg")
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    # Without a salt of our own, and with a date, no SVG would be like another.
+    # A random salt of ids, or a date, would make every SVG different.
     with matplotlib.rc_context({"svg.hashsalt": "crtexport"}):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure

@@ -1,4 +1,5 @@
-"""Collects the facts of a report from an export, and from its measurement where there is one."""
+"""Makes the report of a model, from its export and, if it was measured, from a run in the
+emulator."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from crtexport.pipeline.result import usage_of
 from crtexport.reports import figures
 from crtexport.reports.findings import findings, sources_of
 from crtexport.reports.function_sizes import function_sizes
-from crtexport.reports.layers import holds_weights, layers_of, products, together
+from crtexport.reports.layers import holds_weights, layers_of, total_instructions, total_macs
 from crtexport.reports.measure import Setting, measure
 from crtexport.reports.memories import memories
 from crtexport.reports.network import steps_of, tensors_of
@@ -31,13 +32,14 @@ from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.errors import CrtExportError
 from crtexport.version import __version__
 
-_ROOM = 1 << 34
-"""Bytes of each memory of a board on which everything fits."""
+_LARGEST_MEMORY = 1 << 34
+"""Bytes of each memory of a board on which every model fits."""
 
 
 class ReportParts(Struct, frozen=True):
-    """An export, what its package says of itself, and the bytes of its functions by symbol (None
-    for C sources that nothing compiled). ``result`` is the run of its firmware, if it was run."""
+    """The sources of a report: an export, the ``crtexport`` section of its package's metadata, and
+    the bytes of its functions by symbol (None for C sources, which weren't compiled). ``result`` is
+    the run of its firmware, None without one."""
 
     exported: Exported
     section: CrtexportSection
@@ -52,47 +54,47 @@ class ReportParts(Struct, frozen=True):
 
 
 def report(setting: Setting, command: str = "", *, measured: bool = False) -> figures.Report:
-    """Returns the report of a model on a board; as :func:`crtexport.reports.measure.measure` if it
-    is to be ``measured``, else with estimated instructions. ``command`` makes it again.
+    """Returns the report of a model on a board.
 
-    A model that doesn't fit the board is reported as well, as it would be with more memory. Raises
-    what exporting and running raise.
+    If ``measured`` is set, firmware is run as by :func:`crtexport.reports.measure.measure`; else
+    instructions are estimated by the cost model. ``command`` is the command line that makes the
+    same report, which contains it. A model that is too large for the board is reported as it would
+    be with more memory. Raises what exporting and running raise.
     """
     board = driver.resolve_board(setting.board)
     if measured:
-        found = measure(replace(setting, board=board))
-        return of(
-            ReportParts(
-                found.exported, found.section, found.sizes, board, setting, found.result
-            ), command,
+        run = measure(replace(setting, board=board))
+        return _report_of(
+            ReportParts(run.exported, run.section, run.sizes, board, setting, run.result), command
         )
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         exported = _exported(setting, board, Path(folder) / "reported.tar")
         package = open_package(exported.path, verify=False)
         sizes = None if exported.emit == "c" else function_sizes(package)
-    return of(ReportParts(exported, package.own_section, sizes, board, setting), command)
+    return _report_of(ReportParts(exported, package.own_section, sizes, board, setting), command)
 
 
 def _exported(setting: Setting, board: Board, path: Path) -> Exported:
-    """Exports for the board, or, where its memories are too small, for one like it with more. A
-    workspace in one memory alone is the same however large that is."""
-    roomy = board if board.hosted else replace(board, memory={
-        name: replace(memory, size=_ROOM) for name, memory in board.memory.items()
+    """Exports for the board; if its memories are too small, for the same board with larger ones.
+
+    Sizes of memories change a plan only if it is split among several memories (pools). Otherwise
+    the first attempt has the large memories already."""
+    enlarged = board if board.hosted else replace(board, memory={
+        name: replace(memory, size=_LARGEST_MEMORY) for name, memory in board.memory.items()
     })
-    first = board if board.placement.spill or setting.options.pools else roomy
+    first = board if board.placement.spill or setting.options.pools else enlarged
     try:
         return driver.export(setting.model, setting.options, board=first, output=path)
     except CrtExportError as error:
-        if first is roomy:
+        if first is enlarged:
             raise
         try:
-            return driver.export(setting.model, setting.options, board=roomy, output=path)
+            return driver.export(setting.model, setting.options, board=enlarged, output=path)
         except CrtExportError:
             raise error from None
 
 
-def of(parts: ReportParts, command: str = "") -> figures.Report:
-    """Returns the report of an export."""
+def _report_of(parts: ReportParts, command: str) -> figures.Report:
     artifact, graph, board = parts.artifact, parts.exported.graph, parts.board
     layers = layers_of(parts.exported, board, parts.sizes, parts.result)
     totals = _totals(parts, layers)
@@ -124,8 +126,8 @@ def _first_pool(board: Board) -> str:
 
 
 def _flash(parts: ReportParts) -> dict[str, int]:
-    """Returns the bytes of the model in flash by section: of its objects, or as linked where there
-    are sources, too."""
+    """Returns the model's bytes in flash by section: those of its objects, or, if the package has
+    C sources as well, those of the linked firmware."""
     if parts.exported.emit == "c" or (parts.result is not None and sources_of(parts.exported)):
         linked = {} if parts.result is None else parts.result.flash
         return {name: size for name, size in linked.items() if name.startswith(".model")}
@@ -148,13 +150,15 @@ def _totals(parts: ReportParts, layers: tuple[figures.Layer, ...]) -> figures.To
     usage = usage_of([artifact], code or 0, parts.setting.options.const_inputs)
     stack = 0 if board.hosted else board.stack_size
     measured = None if parts.result is None else parts.result.stack
-    instructions = together(layers) if parts.result is None else parts.result.instructions_second
+    instructions = (
+        total_instructions(layers) if parts.result is None else parts.result.instructions_second
+    )
     workspace = artifact.workspace_total + artifact.inflated_size
     return figures.Totals(
         flash=(code or 0) + weights + tables + other, code=code, weights=weights, tables=tables,
         other=other, ram=workspace + artifact.state_size + usage.io + stack, workspace=workspace,
         state=artifact.state_size, io=usage.io, stack=stack, stack_measured=measured,
-        macs=products(layers), instructions=instructions,
+        macs=total_macs(layers), instructions=instructions,
         instructions_are="unknown" if instructions is None
         else "estimated" if parts.result is None else "counted",
         cycles=(
@@ -174,21 +178,21 @@ def _used(parts: ReportParts, totals: figures.Totals) -> Usage:
 def _reproduce(parts: ReportParts, command: str) -> figures.Reproduce:
     options = parts.setting.options
     (module,) = parts.section.modules.values()
-    whole: dict[str, Any] = msgspec.to_builtins(options, enc_hook=_plain)
+    chosen: dict[str, Any] = msgspec.to_builtins(options, enc_hook=_plain)
     usual = msgspec.to_builtins(DEFAULTS, enc_hook=_plain)
-    elsewhere = ("jobs", "keep_failed", "llvm_timeout")
+    without_effect = ("jobs", "keep_failed", "llvm_timeout")
     return figures.Reproduce(
         command=command, emit=parts.exported.emit,
         optimize=options.optimize or parts.board.optimize,
         options={
-            key: value for key, value in whole.items()
-            if value != usual[key] and key not in elsewhere
+            key: value for key, value in chosen.items()
+            if value != usual[key] and key not in without_effect
         },
         llvm_options=module.llvm_options, tools=parts.section.tools,
     )
 
 
 def _plain(value: object) -> str:
-    """Returns what JSON has no type for as text; of files only the names, which alone are the same
-    on all computers."""
+    """Returns a value that JSON has no type for, as text. Of a path only the file's name is kept,
+    so that reports are the same on all computers."""
     return value.name if isinstance(value, Path) else str(value)

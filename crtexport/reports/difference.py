@@ -19,8 +19,8 @@ _LIMIT = re.compile(r"(?P<sign>\+?)(?P<number>[0-9]+(\.[0-9]+)?)(?P<percent>%?)"
 
 
 class Limit(Struct, frozen=True):
-    """The most that a figure may be: ``percent`` or ``more`` above the first report's, or ``most``.
-    """
+    """The limit of a figure of the second report: ``percent`` or ``more`` above the first report's
+    figure, or the absolute number ``most``; one of them is set. ``text`` is how it was written."""
 
     text: str
     percent: float | None = None
@@ -28,15 +28,15 @@ class Limit(Struct, frozen=True):
     most: int | None = None
 
     def above(self, before: int) -> float:
-        """Returns the largest figure that is allowed after ``before``."""
+        """Returns the largest figure that is allowed if the first report's is ``before``."""
         if self.percent is not None:
             return before + before * self.percent / 100
         return before + self.more if self.more is not None else self.most or 0
 
 
 class Change(Struct, frozen=True):
-    """A figure of both reports; None where one doesn't know it. ``beyond``: the limit that the
-    second is above, "" if it isn't or there is none."""
+    """A figure of both reports, None in one that doesn't contain it. ``beyond`` is the text of the
+    limit that the second figure exceeds, else ""."""
 
     what: str
     before: int | None
@@ -57,7 +57,7 @@ class Change(Struct, frozen=True):
 
 
 class LayerChange(Struct, frozen=True):
-    """A layer of one or both reports, as it was before and is after."""
+    """A layer of the first, the second or both reports."""
 
     name: str
     macs: Change
@@ -66,7 +66,8 @@ class LayerChange(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """``notes`` say what else is different, so that figures can't be compared as they are."""
+    """The comparison of two reports. ``layers`` has only layers that changed; ``notes`` list other
+    differences that figures depend on, such as the board or a compiler's version."""
 
     figures: tuple[Change, ...]
     layers: tuple[LayerChange, ...]
@@ -79,8 +80,8 @@ class Difference(Struct, frozen=True):
 
 
 def limit(what: str, text: str) -> Limit:
-    """Returns the limit that ``text`` means: "+2%", "+4KiB" or "+512" above the first report's
-    figure, or the most at all, as in "128KiB". Raises CrtExportError for other texts."""
+    """Returns the limit of figure ``what`` that ``text`` describes: relative to the first report
+    ("+2%", "+4KiB", "+512") or absolute ("128KiB"). Raises CrtExportError for other texts."""
     plain, sign = text.removeprefix("+"), text.startswith("+")
     match = _LIMIT.fullmatch(text)
     if match and match["percent"] and sign:
@@ -98,8 +99,9 @@ def limit(what: str, text: str) -> Limit:
 
 
 def compare(before: Report, after: Report, limits: Mapping[str, Limit]) -> Difference:
-    """Returns the differences. Raises CrtExportError where a figure with a limit isn't known, or
-    was found in another way."""
+    """Returns the differences; ``limits`` are by the names in FIGURES. Raises CrtExportError if a
+    report lacks a figure that has a limit, or if instructions with a limit were counted for one
+    report and estimated for the other."""
     kinds = {before.totals.instructions_are, after.totals.instructions_are}
     if "instructions" in limits and len(kinds) > 1:
         raise CrtExportError(
@@ -129,15 +131,16 @@ def _of(report: Report, what: str) -> int | None:
     totals = report.totals
     if what == "stack":
         return totals.stack if totals.stack_measured is None else totals.stack_measured
-    # Without its code the sum would be compared with one of everything.
-    found = None if what == "flash" and totals.code is None else getattr(totals, what)
-    return None if found is None else int(found)
+    # A sum without code can't be compared with one that includes it.
+    figure = None if what == "flash" and totals.code is None else getattr(totals, what)
+    return None if figure is None else int(figure)
 
 
 def _layers(before: tuple[Layer, ...], after: tuple[Layer, ...]) -> list[LayerChange]:
-    """Returns the layers that differ, by their names; of several of one name by their order."""
+    """Returns the layers that differ. Layers are matched by their names, those with the same name
+    by their order."""
     old, new = _named(before), _named(after)
-    found = []
+    changed = []
 
     def change_of(what: str, a: Layer | None, b: Layer | None) -> Change:
         return Change(what, getattr(a, what, None), getattr(b, what, None))
@@ -149,8 +152,8 @@ def _layers(before: tuple[Layer, ...], after: tuple[Layer, ...]) -> list[LayerCh
             change_of("flash", *pair),
         )
         if any(one.before != one.after for one in (change.macs, change.instructions, change.flash)):
-            found.append(change)
-    return found
+            changed.append(change)
+    return changed
 
 
 def _named(layers: tuple[Layer, ...]) -> dict[tuple[str, int], Layer]:

@@ -1,9 +1,8 @@
-"""The facts of one report, as ``crtexport report --json`` prints them and ``crtexport diff`` reads
-them.
+"""The data of one report, which ``crtexport report --json`` prints and ``crtexport diff`` reads.
 
 The format is stable: a later version may add keys, and raises VERSION where one changes its
-meaning. Sizes are bytes; None stands for what isn't known. Of a package, which keeps no
-network, the steps and tensors aren't known, nor products and instructions.
+meaning. Sizes are bytes; None stands for what isn't known. A package doesn't contain the network,
+so its report has no steps and tensors, and neither multiply-accumulates nor instructions.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ _LARGEST = 1 << 28  # bytes of a file that is read as a report
 
 
 class ReportedModel(Struct, frozen=True):
-    """The network: its name, the file that it came from, and whose numbers it computes."""
+    """The network: its name, the name and SHA-256 of its file, and the runtime whose integers it
+    computes (:class:`crtexport.ir.numerics.Numerics`)."""
 
     name: str
     source: str
@@ -41,8 +41,8 @@ class ReportedModel(Struct, frozen=True):
 
 
 class ReportedBoard(Struct, frozen=True):
-    """The board: its processor as compilers call it. ``hosted``: an operating system has the
-    memory, so that nothing can be too large for it."""
+    """The board; ``processor`` is named as compilers name it. ``hosted``: the board is a computer
+    with an operating system, so no memory has a size of its own."""
 
     name: str
     description: str
@@ -67,17 +67,19 @@ class MemoryUse(Struct, frozen=True):
 
     @property
     def percent(self) -> float:
-        """Returns how full it is."""
+        """Returns the used part in percent; more than 100 if the memory is too small."""
         return 100 * self.used / max(self.size, 1)
 
 
 class Totals(Struct, frozen=True):
-    """``flash`` is code, weights, tables and ``other`` (entry points' strings, device programs);
-    where the code is unknown, it is without. ``ram``: workspace, state, inputs and outputs in
-    buffers of the caller's (``io``), and the stack. ``stack`` is what the board reserves, or
-    ``stack_measured`` what an inference took of it. ``instructions`` are those of one inference,
-    ``counted`` in an emulator or ``estimated`` by the cost model. ``cycles`` are modelled for the
-    instructions that were counted; None without counting, or without a model of the processor."""
+    """Sums over the network, in bytes or per inference.
+
+    ``flash`` is the sum of code (if it is known), weights, tables and ``other`` (strings of entry
+    points, device programs). ``ram`` is the sum of workspace, state, stack, and of inputs and
+    outputs in buffers of the caller (``io``). ``stack`` is what the board reserves,
+    ``stack_measured`` what an inference used of it. ``instructions`` of one inference are
+    ``counted`` in an emulator or ``estimated`` by the cost model. ``cycles`` are modelled from
+    counted instructions; None without these, or without a timing model of the processor."""
 
     flash: int
     code: int | None
@@ -97,8 +99,9 @@ class Totals(Struct, frozen=True):
 
 
 class Quantized(Struct, frozen=True):
-    """real = scale * (stored - zero point); ``low`` to ``high`` are the reals that can be stored.
-    Of several ``channels``, each with a scale of its own, they are those of all together."""
+    """real = scale * (stored - zero point). ``low`` and ``high`` are the smallest and the largest
+    real value that can be stored; if there are several ``channels``, each with a scale of its own,
+    in any of them."""
 
     scale: tuple[float, ...]
     zero_point: tuple[int, ...]
@@ -108,9 +111,10 @@ class Quantized(Struct, frozen=True):
 
 
 class ReportedTensor(Struct, frozen=True):
-    """A tensor that is computed or given. ``space`` is where it lies: "input", "output" (buffers of
-    the caller's), "workspace", "state", or "none". ``first`` and ``last`` are the steps from when
-    and until when it is needed, -1 before the first, and the number of steps after the last."""
+    """A tensor that isn't constant. ``space`` is the memory that it is in: "input" or "output"
+    (buffers of the caller), "workspace", "state", or "none". It lies at byte ``offset`` of pool
+    ``pool``. It is live from step ``first`` to step ``last``; -1 stands for the time before the
+    first step, the number of steps for the time after the last."""
 
     id: int
     name: str
@@ -126,7 +130,7 @@ class ReportedTensor(Struct, frozen=True):
 
 
 class Scratch(Struct, frozen=True):
-    """Memory that a step has while it runs: bytes from ``offset`` of pool ``pool`` on."""
+    """Workspace that only one step uses: ``bytes`` from ``offset`` on, in pool ``pool``."""
 
     pool: int
     offset: int
@@ -134,9 +138,9 @@ class Scratch(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """A node of the exported network, in the order of execution. ``view``: nothing runs, the output
-    is the input's bytes. ``in_place``: outputs and inputs that share bytes, by their ids.
-    ``row_by_row``: it stands for several layers, which are computed row by row."""
+    """A node of the exported network, in the order of execution. ``view``: no code runs, since the
+    output is the same bytes as the input. ``in_place``: pairs (output, input) of tensors that share
+    bytes, by their ids. ``row_by_row``: a cascade, several layers that are computed row by row."""
 
     name: str
     operator: str
@@ -149,11 +153,14 @@ class Step(Struct, frozen=True):
 
 
 class Layer(Struct, frozen=True):
-    """A call of a kernel in ``step``. ``code``, ``weights`` and ``tables`` are bytes, counted at
-    the first layer that uses them. ``kernel`` is the function, ``variant`` the schedule that it was
-    chosen from ``candidates`` many. ``by``: crtexport, or who else computes it. It ran ``runs``
-    times; where branches and loops decide and nothing counted, figures are of one run. ``cycles``
-    as those of :class:`Totals`."""
+    """A call of a kernel in ``step``.
+
+    ``dtype`` and ``shape`` are those of its output. ``code``, ``weights`` and ``tables`` are bytes,
+    counted at the first layer that uses them. ``kernel`` is the function's symbol, ``variant`` the
+    schedule that was selected from ``candidates`` many. ``by`` is "crtexport", or the accelerator
+    that computes the layer. ``macs``, ``instructions`` and ``cycles`` are sums over all ``runs`` of
+    an inference; if ``runs`` is None, because branches or loops decide, they are of one run.
+    ``cycles`` as in :class:`Totals`."""
 
     step: int
     name: str
@@ -183,7 +190,7 @@ FindingKind = Literal["fused", "removed", "pruned", "offloaded", "refused", "flo
 
 
 class Finding(Struct, frozen=True):
-    """Something that was done or that is worth knowing, of what, and why."""
+    """A change of the network (``what``: the layer) and its reason, or a warning."""
 
     kind: FindingKind
     what: str
@@ -191,7 +198,8 @@ class Finding(Struct, frozen=True):
 
 
 class Reproduce(Struct, frozen=True):
-    """All that the result depends on beside the model and the board."""
+    """The settings on which the result depends: ``options`` that differ from their defaults,
+    versions of tools by name, and others."""
 
     command: str
     emit: str
@@ -202,10 +210,11 @@ class Reproduce(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """One network on one board. ``pools`` are the memories of the workspace and their bytes.
-    ``fits`` is None for boards whose memory an operating system has. ``peers`` are recorded figures
-    of other tools for the very same file, on this board or one with the same processor; ``sources``
-    says where they come from."""
+    """One network on one board.
+
+    ``fits`` is None for boards with an operating system. ``pools`` are the workspace's bytes by
+    memory. ``peers`` are recorded figures of other tools for the same file, on this board or one
+    with the same processor; ``sources`` says who measured them, and how."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -237,7 +246,8 @@ class Report(Struct, frozen=True, kw_only=True):
         return f'<iframe srcdoc="{page}" width="100%" height="640" frameborder="0"></iframe>'
 
     def costliest(self, count: int) -> list[Layer]:
-        """Returns the layers with the most instructions, or products where those aren't known."""
+        """Returns the ``count`` layers with the most instructions, or multiply-accumulates if
+        instructions aren't known; the costliest first."""
         return costliest(self.layers, count)
 
 

@@ -1,4 +1,4 @@
-"""Whatever was done to a network, or is worth knowing before it ships, in sentences."""
+"""The findings of a report, as sentences: changes that the export made, and warnings."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from crtexport.pipeline.driver import Exported
 from crtexport.reports.figures import Finding, Layer, MemoryUse, Totals
 
 _FULL = 90
-"""Percent of a memory from which on it is worth a word."""
+"""A memory that is used to this many percent gets a warning."""
 _NAMED = 2
-"""Operators that a sentence names."""
+"""The most operators that a sentence names."""
 
 
 def findings(
     exported: Exported, layers: Sequence[Layer], memories: Sequence[MemoryUse], totals: Totals, *,
     modelled: bool = True,
 ) -> Iterator[Finding]:
-    """Yields the warnings first, then what was done."""
+    """Yields warnings, and then the changes that the export made. ``modelled`` as for
+    :func:`warnings`."""
     yield from warnings(exported.emit, memories, totals, modelled=modelled)
     sources = sources_of(exported)
     if sources and exported.emit == "llvm" and totals.stack_measured is None:
@@ -46,8 +47,7 @@ def findings(
 def warnings(
     emit: str, memories: Sequence[MemoryUse], totals: Totals, *, modelled: bool = True
 ) -> Iterator[Finding]:
-    """Yields what should be known before the code ships. ``modelled``: the cost model knows
-    processors like the board's."""
+    """Yields warnings. ``modelled``: the cost model was fitted to processors like the board's."""
     for memory in memories:
         if memory.used > memory.size:
             yield Finding(
@@ -77,7 +77,8 @@ def warnings(
 
 
 def sources_of(exported: Exported) -> list[str]:
-    """Returns the C files that others wrote and that the firmware's build compiles."""
+    """Returns the names of C files that come from accelerators, and are compiled with the
+    firmware."""
     return [
         file.name for module in exported.graph.modules if module.kind == "c-source"
         for file in module.files
@@ -103,7 +104,8 @@ def _fused(graph: Graph) -> Iterator[Finding]:
 
 
 def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
-    """Yields the operators of the file that have no kernel and no view in the export."""
+    """Yields a finding for each operator of the model file (graph ``before``) of which nothing is
+    left in the exported graph (``after``): no kernel and no view."""
     remaining = {name for node in after.nodes for name in _names(node)}
     makers = {after.tensors[t].name: str(node) for node in after.nodes for t in node.outputs}
     readers: dict[int, list[Node]] = {}
@@ -114,9 +116,9 @@ def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
     for node in before.nodes:
         if str(node) in remaining:
             continue
-        given = [t for t in node.inputs if t is not None]
+        inputs = [t for t in node.inputs if t is not None]
         result = [before.tensors[t].name for t in node.outputs]
-        if given and all(before.constant(t) is not None for t in given):
+        if inputs and all(before.constant(t) is not None for t in inputs):
             why = "its result is constant, and was computed while exporting"
         elif isinstance(node.op, Quantize | Dequantize):
             why = "the layers beside it are computed in integers"
@@ -130,10 +132,11 @@ def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
 def _fused_into(
     graph: Graph, gone: Node, readers: Mapping[int, Sequence[Node]], remaining: Collection[str]
 ) -> str:
-    """Returns which of the operators behind one that is gone are left and compute it as well."""
+    """Returns, as a sentence, which remaining operators compute the operator ``gone`` as well, or
+    why none has to."""
     found: dict[str, None] = {}
     behind = list(gone.outputs)
-    for tensor in behind:  # grows meanwhile
+    for tensor in behind:  # the loop appends to this list
         for reader in readers.get(tensor, ()):
             if str(reader) in remaining:
                 found[str(reader)] = None
@@ -171,7 +174,7 @@ class _Channels(Protocol):
 
 
 def pruned(channels: _Channels) -> Finding:
-    """Returns in words what a layer lost."""
+    """Returns the finding about a layer of which channels were removed."""
     (reads, still_reads), (computes, still_computes) = channels.inputs, channels.outputs
     words = f"computes {still_computes} of {computes} channels, reads {still_reads} of {reads}"
     reasons = []

@@ -15,8 +15,8 @@ from crtexport.support.errors import CrtExportError
 
 
 def function_sizes(package: Package) -> dict[str, int]:
-    """Returns the bytes of all functions in a package's objects, by symbol, kernels with their
-    loops. Raises CrtExportError for an object that is damaged."""
+    """Returns the bytes of all functions in a package's objects, by symbol; loops that are
+    functions of their own count to their kernel. Raises CrtExportError for a damaged object."""
     found: dict[str, int] = {}
     for name, content in package.objects.items():
         try:

@@ -40,10 +40,11 @@ _RUNTIMES: tuple[RuntimeName, ...] = ("ai-edge-litert", "tflite-runtime")
 
 
 class Timing(Struct, frozen=True):
-    """Nanoseconds of CPU time per inference: median, and the quartiles of all rounds.
+    """Nanoseconds of CPU time per inference of one runtime: the median of all rounds, and the
+    quartiles ``low`` and ``high``.
 
-    ``ratio`` is the median of ours divided by this one's in the same round, ``ratio_low`` and
-    ``ratio_high`` its quartiles.
+    ``ratio`` is the median of crtexport's time divided by this runtime's in the same round,
+    ``ratio_low`` and ``ratio_high`` are its quartiles.
     """
 
     name: str
@@ -56,9 +57,9 @@ class Timing(Struct, frozen=True):
 
 
 class HostBench(Struct, frozen=True):
-    """One network on this computer; ``missing`` says why a runtime could not be timed.
-
-    ``workspace``, ``state`` and ``constants`` are bytes.
+    """One network on this computer: the times of each runtime over ``rounds`` rounds. ``missing``
+    says why a runtime could not be timed. ``workspace``, ``state`` and ``constants`` are bytes of
+    the exported model.
     """
 
     model: str
@@ -80,12 +81,14 @@ def bench_host(
     inputs: Mapping[str, Array] | None = None, onnx: Path | None = None, rounds: int = ROUNDS,
     **changes: Unpack[ExportChanges],
 ) -> HostBench:
-    """Exports ``model`` for a board that is this computer and times it beside other runtimes.
+    """Exports ``model`` for a board that is this computer, times it beside other runtimes, and
+    returns the times.
 
     LiteRT is timed if ``model`` is a .tflite file, ONNX Runtime if ``onnx`` is the same network in
     its format; both run under the Python that ``CRTEXPORT_LITERT_PYTHON`` names, or this one. A
     runtime that isn't installed is named in the result, which then has the other times. ``changes``
-    are those of :func:`crtexport.export`.
+    are those of :func:`crtexport.export`. Raises CrtExportError for a board that isn't this
+    computer, and what exporting raises.
     """
     chosen = driver.resolve_board(board)
     if not chosen.hosted:
@@ -146,8 +149,8 @@ def _link(package: Package, board: Board, folder: Path) -> Path:
 
 
 def _python() -> tuple[str, str]:
-    """Returns the Python that times, and the reason why it has no runtime of .tflite, "" where it
-    has one."""
+    """Returns the path of the Python that runs the timing, and why it has no runtime for .tflite
+    files ("" if it has one)."""
     problems = []
     for name in _RUNTIMES:
         try:

@@ -13,8 +13,8 @@ It stays readable for Python 3.9. It reads one JSON object from stdin:
     batch_ns  nanoseconds of CPU time that a batch should take at least
 
 and writes one to stdout: ``times`` maps a subject's name to nanoseconds of CPU time per inference,
-one for each round, and ``missing`` a runtime that was wanted to why it is not there. All subjects
-take turns in every round, so that a busy computer disturbs them alike.
+one for each round, and ``missing`` maps a runtime that can't be used to the reason. In every round
+all subjects are timed, one after the other, so that other load of the computer affects them alike.
 """
 
 # ruff: noqa: E402, PTH100, PTH120  (imports follow the path; a plain script)
@@ -22,7 +22,7 @@ take turns in every round, so that a busy computer disturbs them alike.
 import os
 import sys
 
-# A script's folder comes first on the path; nothing in this one may stand in for a library.
+# A script's folder comes first on the path; no file in this one may hide a library.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
 
@@ -123,7 +123,7 @@ def _fitting(run: Subject, least: int) -> int:
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Times all subjects that are there."""
+    """Times all runtimes that are available; returns the JSON object for stdout."""
     with np.load(job["inputs"]) as archive:
         inputs = [archive[str(i)] for i in range(len(archive.files))]
     subjects = {"crtexport": crtexport_subject(job, inputs)}

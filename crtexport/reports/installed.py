@@ -1,5 +1,5 @@
-"""The programs and packages beside crtexport that its verbs use, and which of them this computer
-has."""
+"""The external programs and Python packages that crtexport's commands use, and which of them are
+installed."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _TIMEOUT = 20  # seconds that a program may take to say its version
 _NAMED = 3
 
 REQUIRED = ("llvmlite", "numpy", "msgspec", "click", "jinja2", "PyYAML", "rich")
-"""Distributions that an installation brings along; what is broken shows here."""
+"""Distributions that are installed with crtexport; they are listed to show broken installations."""
 
 
 class Installed(Struct, frozen=True):
-    """A program or package. ``found`` is its version or place, "" where it is missing; ``use``
-    tells what it is for, ``hint`` how to get it."""
+    """A program or package. ``found`` is its version or path, "" if it is missing; ``use`` says
+    what it is for, ``hint`` how to install it."""
 
     name: str
     found: str
@@ -37,8 +37,8 @@ class Installed(Struct, frozen=True):
 
 
 def installed() -> list[Installed]:
-    """Returns everything that some verb starts or imports, by kind. Programs are asked for their
-    versions; no code of models or packages runs."""
+    """Returns all programs and packages that commands start or import, grouped by kind. Starts the
+    programs, to ask for their versions; runs no code of models or packages."""
     boards = list_boards()
     return [
         *_distributions(), *_compilers(boards), *_emulators(boards), *_build_tools(),
@@ -133,7 +133,7 @@ def _program(name: str, use: str, hint: str) -> Installed:
 
 
 def _version(program: str) -> str:
-    """Returns the first line that a program prints of its version; "" where it prints none."""
+    """Returns the first line that ``program --version`` prints; "" if it prints none."""
     try:
         done = subprocess.run(
             (program, "--version"), capture_output=True, text=True, errors="replace",

@@ -1,4 +1,4 @@
-"""The layers of an export: the calls of kernels, with what each costs."""
+"""The layers of an export: calls of kernels, with the costs of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from crtexport.kir.language import Kernel
 from crtexport.pipeline.result import Exported, Prepared
 from crtexport.plan.order import whole_order
 from crtexport.reports.figures import Layer
-from crtexport.reports.trace import CallSite, Executed, executed, joined, places, static_runs
+from crtexport.reports.trace import (
+    CallSite,
+    Executed,
+    call_sites,
+    executed,
+    merged_rows,
+    static_runs,
+)
 from crtexport.schedules.common.target_features import has_fpu, has_mve_floats, is_x86_64
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.target import Target
@@ -23,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def holds_weights(constant: Constant) -> bool:
-    """Tells the network's own numbers, in whatever order, from tables that kernels need besides:
-    those say what they hold."""
+    """Returns whether a constant holds numbers of the network (weights, biases), packed or not. All
+    others are tables that kernels need, whose notes describe them."""
     return not constant.note or constant.note.startswith("packed")
 
 
@@ -32,11 +39,14 @@ def layers_of(
     exported: Exported | Prepared, board: Board, code: Mapping[str, int] | None,
     result: RunResult | None = None,
 ) -> tuple[Layer, ...]:
-    """Returns the layers of an export, with instructions as counted in ``result``, else as
-    estimated; ``code`` has the bytes of functions. Those of floats aren't known without counting
-    where library functions compute them."""
+    """Returns the layers of an export, in the order of execution.
+
+    Instructions are those counted in ``result``, or estimates without it. They are None for layers
+    with floats on processors without instructions for floats, whose library functions have no
+    estimates. ``code`` has the bytes of functions by symbol, None if they aren't compiled.
+    """
     artifact = exported.artifact
-    sites = places(exported.lowered, exported.plan, artifact.calls)
+    sites = call_sites(exported.lowered, exported.plan, artifact.calls)
     counts = executed(artifact.calls, None if result is None else result.calls)
     at = _steps_by_node(exported)
     kernels = {function.symbol: function.kernel for function in artifact.functions}
@@ -48,7 +58,7 @@ def layers_of(
     takers = {decision.function: decision.accelerator for decision in exported.decisions}
     seen: set[str] = set()
     made = []
-    for site, count, times in joined(sites, counts, runs):
+    for site, count, times in merged_rows(sites, counts, runs):
         symbol, read = site.call.symbol, _read(site.call)
         fresh = [constants[name] for name in read if name in constants and name not in seen]
         weights = sum(one.data.nbytes for one in fresh if holds_weights(one))
@@ -86,15 +96,15 @@ def _instructions(
     return costs.of(kernel, values).instructions * times
 
 
-def products(layers: Iterable[Layer]) -> int | None:
-    """Returns the multiply-accumulates of all layers; None where those of one aren't known."""
+def total_macs(layers: Iterable[Layer]) -> int | None:
+    """Returns the sum of the layers' multiply-accumulates; None if one of them is unknown."""
     counts = [layer.macs for layer in layers]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def together(layers: Iterable[Layer]) -> int | None:
-    """Returns the instructions of all layers; None where those of one aren't known, or how often it
-    runs."""
+def total_instructions(layers: Iterable[Layer]) -> int | None:
+    """Returns the sum of the layers' instructions; None if those of one are unknown, or how often
+    it runs."""
     counts = [None if layer.runs is None else layer.instructions for layer in layers]
     return None if None in counts else sum(count or 0 for count in counts)
 
@@ -113,7 +123,8 @@ def _has_float_instructions(target: Target) -> bool:
 
 
 def _read(call: FunctionCall) -> dict[str, None]:
-    """Returns the constants that a call reads, each once, in their order."""
+    """Returns the symbols of the constants that a call reads, each once, in the order of its
+    arguments (an ordered set)."""
     return {arg.symbol: None for arg in call.args if isinstance(arg, ConstantArg)}
 
 
@@ -124,8 +135,9 @@ def _code(code: Mapping[str, int] | None, symbol: str, seen: set[str]) -> int | 
 
 
 def _imported_macs(exported: Exported | Prepared) -> dict[str, int]:
-    """Returns the multiply-accumulates of the file's operators, less removed channels: those of
-    layers of which only a call of another's function is left."""
+    """Returns the multiply-accumulates of the model file's operators by name, without removed
+    channels. Layers that an accelerator computes need them: the exported graph only has a call of
+    its function."""
     if not isinstance(exported, Exported):
         return {}
     known = {str(node): macs(graph, node) for graph in exported.read for node in graph.nodes}
@@ -154,8 +166,8 @@ def _dtype(site: CallSite) -> str:
 
 
 def _steps_by_node(exported: Exported | Prepared) -> dict[int, int]:
-    """Returns the positions of nodes in the order of execution, by identity; nodes that they run
-    have theirs."""
+    """Returns the positions of lowered nodes in the order of execution, by ``id()``. Nodes of
+    graphs inside a node (branches, loops, cascades) have the position of that node."""
     order = whole_order(exported.graph, (step.node for step in exported.plan.steps))
     found = {}
     for position, number in enumerate(order):

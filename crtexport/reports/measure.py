@@ -23,13 +23,20 @@ from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Exported
 from crtexport.pipeline.options import DEFAULTS, ExportOptions
-from crtexport.reports.trace import CallSite, Executed, executed, joined, places, static_runs
+from crtexport.reports.trace import (
+    CallSite,
+    Executed,
+    call_sites,
+    executed,
+    merged_rows,
+    static_runs,
+)
 from crtexport.schedules.select.choose import Choose
 
 
 class Setting(Struct, frozen=True):
-    """The arguments of a measured export and run; as for :func:`crtexport.export` and
-    :func:`crtexport.run`."""
+    """The arguments of an export and of a run of its firmware: as those of
+    :func:`crtexport.export` and :func:`crtexport.run`. ``timeout`` is in seconds."""
 
     model: Path | str | Graph
     board: Board | Path | str
@@ -39,15 +46,16 @@ class Setting(Struct, frozen=True):
 
 
 class MeasuredCall(Struct, frozen=True):
-    """A call of a kernel, and its counts in the second inference, which may have made it any number
-    of times; None where that wasn't counted."""
+    """A call of a kernel, and what all its runs in the second inference took together; None if
+    that couldn't be counted."""
 
     place: CallSite
     executed: Executed | None
 
 
 class MeasuredExport(Struct, frozen=True):
-    """An export, what its package said of itself, and the measurements of its program."""
+    """An export, the measurements of its firmware, and the ``crtexport`` section of its package's
+    metadata."""
 
     exported: Exported
     result: RunResult
@@ -55,25 +63,26 @@ class MeasuredExport(Struct, frozen=True):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Returns the bytes by symbol, as linked: a compiler may have moved small tables into the
-        code."""
+        """Returns the bytes of functions and constants in the linked firmware, by symbol. They may
+        differ from those of the package: compilers move small tables into the code."""
         return with_loops({symbol.name: symbol.size for symbol in self.result.symbols})
 
     def steps(self) -> list[MeasuredCall]:
-        """Returns the calls in their order, those in branches and loops once each, as are those
-        that compute the rows of one layer."""
+        """Returns the calls in the order of the plan. A call in a branch or loop is there once, and
+        so are the calls that compute rows of one layer of a cascade."""
         made = self.exported
         calls = made.artifact.calls
-        found = joined(
-            places(made.lowered, made.plan, calls), executed(calls, self.result.calls),
+        found = merged_rows(
+            call_sites(made.lowered, made.plan, calls), executed(calls, self.result.calls),
             static_runs(calls),
         )
         return [MeasuredCall(place, count) for place, count, _ in found]
 
 
 def measure(setting: Setting, choose: Choose | None = None) -> MeasuredExport:
-    """Returns the measurements. Raises what exporting and running raise. ``choose`` picks the
-    variants of kernels."""
+    """Exports a model, builds and runs its firmware, and returns the measurements. ``choose``
+    selects the variants of kernels (default: the cost model). Raises what exporting and running
+    raise."""
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         exported = driver.export(
             setting.model, setting.options, board=setting.board, choose=choose,
@@ -90,6 +99,6 @@ def measure(setting: Setting, choose: Choose | None = None) -> MeasuredExport:
 
 
 def _layers(artifact: Artifact) -> list[str]:
-    """Returns the functions that compute layers, generated and external ones."""
+    """Returns the symbols of the functions that compute layers: generated and external ones."""
     own = [function.symbol for function in artifact.functions]
     return own + [function.symbol for function in called_externals(artifact)]

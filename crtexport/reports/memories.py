@@ -1,4 +1,4 @@
-"""The memories of a board, and what takes how much of them."""
+"""The memories of a board, and the content of each with its bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from crtexport.reports.figures import Content, MemoryUse
 
 
 def memories(board: Board, usage: Usage) -> tuple[MemoryUse, ...]:
-    """Returns the memories of a board that something is in; none where an operating system has
-    them."""
+    """Returns the memories of a board that aren't empty; none for boards with an operating
+    system."""
     found: dict[str, list[Content]] = {name: [] for name in board.memory}
     for what, memory, size in usage.items(board) if not board.hosted else ():
         if size:

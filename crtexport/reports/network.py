@@ -14,7 +14,8 @@ from crtexport.reports.figures import Quantized, ReportedTensor, Scratch, Step
 
 
 def steps_of(lowered: LoweredGraph, plan: Plan) -> tuple[Step, ...]:
-    """Returns all nodes in the order of execution, views as soon as they are there."""
+    """Returns all nodes in the order of execution; views follow the node that computes their
+    input."""
     graph = lowered.graph
     planned = {step.node: step for step in plan.steps}
     return tuple(
@@ -40,7 +41,7 @@ def _step(graph: Graph, number: int, planned: Planned | None) -> Step:
 
 
 def tensors_of(graph: Graph, plan: Plan) -> tuple[ReportedTensor, ...]:
-    """Returns the tensors that aren't constant and that a step touches."""
+    """Returns the tensors that a step reads or writes, without constants."""
     order = whole_order(graph, (step.node for step in plan.steps))
     return tuple(
         _tensor(graph, tensor, plan.placements[tensor], life.first, life.last)
@@ -63,8 +64,8 @@ def _tensor(
 
 
 def quantized(type_: TensorType) -> Quantized | None:
-    """Returns the real values that a type's integers stand for; None where they stand for
-    themselves."""
+    """Returns the quantization of a type and the range of its real values; None for types that
+    aren't quantized."""
     quant = type_.quant
     if quant is None:
         return None
@@ -74,7 +75,8 @@ def quantized(type_: TensorType) -> Quantized | None:
 def quantized_range(
     dtype: str, scales: tuple[float, ...], zero_points: tuple[int, ...]
 ) -> Quantized | None:
-    """Returns the real values that integers of type ``dtype`` stand for; None for other types."""
+    """Returns the quantization of integers of type ``dtype`` and the range of their real values;
+    None if ``dtype`` isn't an integer type."""
     if not DType(dtype).is_integer or not scales:
         return None
     smallest, largest = DType(dtype).limits

@@ -1,7 +1,7 @@
-"""The report of a package: all that it says of itself.
+"""The report of a package, from its metadata.
 
-A package has code, constants, sizes and what was done to the network, but not the network: shapes,
-products and lifetimes of tensors are only in reports of models.
+A package has code, constants, sizes and the changes that the export made, but not the network. So
+shapes, multiply-accumulates and lifetimes of tensors are only in reports of models.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from crtexport.support.errors import CrtExportError
 
 
 def report(path: Path, command: str = "") -> figures.Report:
-    """Returns the report of a package of one model. Raises CrtExportError for a file that is none,
-    one of another exporter, and one of several models."""
+    """Returns the report of the package ``path``, which must have one model. ``command`` as for
+    :func:`crtexport.reports.collect.report`. Raises CrtExportError for a file that is no package,
+    for a package of another exporter, and for one of several models."""
     package = open_package(path)
     if len(package.modules) > 1:
         raise CrtExportError(
@@ -94,8 +95,8 @@ def _usage(own: ModuleSection, totals: figures.Totals) -> Usage:
 
 
 def _layers(package: Package, section: CrtexportSection) -> Iterator[figures.Layer]:
-    """Yields the layers by their kernels, in the order of the plan; of several that share one, the
-    first has its code."""
+    """Yields the layers in the order of the plan; of layers that share a kernel, the first has the
+    bytes of its code."""
     order = {name: number for number, name in enumerate(_planned(package))}
     found = [
         (layer.partition(": ")[0], kernel.symbol)
@@ -112,7 +113,7 @@ def _layers(package: Package, section: CrtexportSection) -> Iterator[figures.Lay
 
 
 def _planned(package: Package) -> Iterator[str]:
-    """Yields the nodes of the plan, as far as there are any."""
+    """Yields the names of the plan's nodes; none if the package has no plan."""
     steps = (package.plan_data or {}).get("steps")
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict) and isinstance(step.get("node"), str):

@@ -17,8 +17,9 @@ _FILE = Path(__file__).with_name("peers.json")
 
 
 class PeerFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Instructions of one inference and of the initialization before the first; bytes of flash
-    (whole program) and RAM (without stack). None: not measured."""
+    """A measurement of another tool (``peer``): ``instructions`` of one inference, ``start_up``
+    those of the initialization before the first; bytes of ``flash`` (whole program) and ``ram``
+    (without stack). None: not measured. ``source`` is a key of ``peers.json``'s sources."""
 
     model: str
     board: str
@@ -42,7 +43,7 @@ def _document() -> _PeerFile:
 
 
 def figures_for(sha256: str, board: str) -> tuple[PeerFigure, ...]:
-    """Returns the figures for a model file on a board; the least instructions first."""
+    """Returns the figures for a model file on a board, by rising instructions."""
     document = _document()
     model = document.models.get(sha256)
     found = [f for f in document.figures if f.model == model and f.board == board]
@@ -50,8 +51,8 @@ def figures_for(sha256: str, board: str) -> tuple[PeerFigure, ...]:
 
 
 def figures_like(sha256: str, board: Board) -> tuple[PeerFigure, ...]:
-    """Returns :func:`figures_for` a board, or, where there are none, those of a recorded board for
-    which the same code is generated."""
+    """Returns the figures for a model file on a board or, if there are none, on another board for
+    which crtexport generates the same code."""
     found = figures_for(sha256, board.name)
     for name in sorted({figure.board for figure in _document().figures}):
         if found:
@@ -65,5 +66,5 @@ def figures_like(sha256: str, board: Board) -> tuple[PeerFigure, ...]:
 
 
 def provenance(figure: PeerFigure) -> str:
-    """Returns the source of a figure, as a sentence or two."""
+    """Returns who measured a figure, with which versions and how, as one or two sentences."""
     return _document().sources[figure.source]

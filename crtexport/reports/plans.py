@@ -17,7 +17,7 @@ from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.layouts import LaidOut, Surroundings, as_a_whole, ways_of
 from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
 from crtexport.pipeline.result import Prepared, usage_of
-from crtexport.reports.layers import layers_of, together
+from crtexport.reports.layers import layers_of, total_instructions
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.errors import CrtExportError
 
@@ -25,11 +25,13 @@ LEVELS: tuple[Level, ...] = ("size", "balanced", "speed")
 
 
 class PlanPoint(Struct, frozen=True):
-    """A plan, and the ``options`` of an export with it. Bytes of ``workspace`` and of ``ram`` in
-    all, with inputs, outputs, state and stack; ``instructions`` of an inference (None where that
-    isn't known) and bytes of ``code``, as estimated; ``by_rows``: how many layers run row by row.
-    ``fits``: whether it fits the board's memories, None on this computer. ``best``: no other plan
-    is better in one way and as good in the others."""
+    """A plan, and the ``options`` of an export that uses it.
+
+    ``workspace`` is in bytes, and so is ``ram``: workspace, inputs, outputs, state and stack.
+    ``instructions`` of an inference (None if unknown) and bytes of ``code`` are estimates.
+    ``by_rows`` is the number of layers that run row by row. ``fits``: the plan fits the board's
+    memories; None on this computer. ``best``: no other plan is better in RAM, instructions or code
+    and at least as good in the other two."""
 
     options: tuple[str, ...]
     workspace: int
@@ -42,9 +44,9 @@ class PlanPoint(Struct, frozen=True):
 
 
 class Plans(Struct, frozen=True):
-    """The plans of a network on a board, by rising RAM. ``usual``: the one of an export without
-    options, were there enough memory. ``fed``: the one with the input given row by row; None where
-    that can't be."""
+    """The plans of a network on a board, by rising RAM. ``usual`` is that of an export without
+    options, if there is enough memory. ``fed`` is that of ``--feed``, with the input given row by
+    row; None if the network doesn't allow that."""
 
     model: str
     board: str
@@ -54,8 +56,8 @@ class Plans(Struct, frozen=True):
 
     @property
     def chosen(self) -> PlanPoint | None:
-        """Returns the plan with the fewest instructions of those that fit the board; None where
-        none does."""
+        """Returns the plan with the fewest instructions among those that fit the board; None if
+        there is none."""
         fitting = [point for point in self.points if point.fits is not False]
         return min(fitting, key=_cost, default=None)
 
@@ -68,8 +70,9 @@ def plans_of(
     graph: Graph, board: Board, options: ExportOptions = DEFAULTS,
     progress: Callable[[str], None] | None = None,
 ) -> Plans:
-    """Returns the plans of a network; ``options`` but for the optimization, RAM and feeding are
-    those of all. Raises what exporting raises, but for a lack of memory."""
+    """Returns the plans of a network. All have ``options``, except ``optimize``, ``ram``, ``feed``
+    and ``stream``, in which they differ. ``progress`` is called with the name of each step. Raises
+    what exporting raises, but not because of too little memory."""
     return _Comparison(graph, board, options, progress or (lambda _: None)).plans()
 
 
@@ -82,7 +85,7 @@ class _Comparison:
         self._costs = Costs(board.target)
 
     def plans(self) -> Plans:
-        """Returns all, those that are equal once."""
+        """Returns all plans; of several with equal figures, the first."""
         usual = self._board.optimize
         points: dict[Level, PlanPoint] = {}
         for level in LEVELS:
@@ -142,14 +145,14 @@ class _Comparison:
         return PlanPoint(
             options, prepared.artifact.workspace_total,
             prepared.artifact.workspace_total + prepared.artifact.state_size + usage.io + stack,
-            together(layers_of(prepared, self._board, None)), code,
+            total_instructions(layers_of(prepared, self._board, None)), code,
             sum(len(n.parts) for n in prepared.graph.nodes if isinstance(n.op, Cascade)),
             None if self._board.hosted else not excess(self._board, usage),
         )
 
 
 def _marked(points: Sequence[PlanPoint]) -> Iterator[PlanPoint]:
-    """Yields points, the best ones marked."""
+    """Yields the points with ``best`` set."""
     for point in points:
         own = _figures(point)
         others = [_figures(other) for other in points if _figures(other) != own]
@@ -164,5 +167,5 @@ def _figures(point: PlanPoint) -> tuple[int, int, int]:
 
 
 def percent_of(figure: int, of: int) -> float:
-    """Returns how much more a figure is than another, in percent of that."""
+    """Returns the difference of ``figure`` and ``of``, in percent of ``of``."""
     return 100 * (figure - of) / max(of, 1)

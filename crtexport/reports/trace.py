@@ -1,8 +1,8 @@
-"""Matches watched calls with the statements of a network that made them.
+"""Finds out which statement of a network's code made each call that QEMU saw.
 
-Where IF and WHILE decide, the calls are one of many sequences that the statements allow: a walk
-through them, from the first to the last. A call that several statements could have made, in walks
-that all fit, stays unmatched.
+Without IF and WHILE, the calls are the statements in their order. With them, the statements are an
+automaton whose transitions are calls, and the watched calls are one of the sequences that it
+accepts. If several statements could have made a call in such a sequence, its counts belong to none.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 
 class CallSite(Struct, frozen=True):
-    """The origin of a call: it computes ``lowered``. ``name`` says for nodes within others in which
-    of their graphs they are. ``copies``: it only moves values that a loop works on. ``by_rows``: it
-    is one of several calls that compute rows."""
+    """A call in the generated code, and the node ``lowered`` that it computes. ``name`` is the
+    node's, with a prefix such as "loop, body: " for nodes in graphs of other nodes. ``copies``: the
+    call only copies values that a loop carries from one iteration to the next. ``by_rows``: it is
+    one of several calls that compute rows of a cascade's layer."""
 
     call: FunctionCall
     lowered: LoweredNode
@@ -49,7 +50,7 @@ class CallSite(Struct, frozen=True):
 
     @property
     def graph(self) -> Graph:
-        """The graph that the node is in."""
+        """Returns the graph that the node is in."""
         return self.lowered.context.graph
 
     @property
@@ -58,7 +59,7 @@ class CallSite(Struct, frozen=True):
 
 
 class Executed(Struct, frozen=True):
-    """The number of times that a call was made, and what all of them took together."""
+    """The number of ``runs`` of a call in one inference, and their total costs."""
 
     runs: int
     spent: Spent
@@ -68,77 +69,78 @@ class Executed(Struct, frozen=True):
         return self.spent.instructions
 
 
-def places(
+def call_sites(
     graph: LoweredGraph, plan: Plan, statements: Sequence[Statement]
 ) -> list[CallSite]:
-    """Returns the calls of a graph's statements, in the order of
+    """Returns the calls in ``statements`` with the nodes that they compute, in the order of
     :func:`crtexport.artifact.model.every_call`.
 
-    Raises CrtExportError where the statements aren't those of the plan.
+    Raises CrtExportError if the statements don't follow from the plan.
     """
-    left = list(statements)
-    found = list(_placed(graph, plan, left, ""))
-    if left:
-        raise _unlike(graph)
-    return found
+    return list(_all_sites(graph, plan, list(statements), ""))
 
 
-def _unlike(graph: LoweredGraph) -> CrtExportError:
+def _mismatch(graph: LoweredGraph) -> CrtExportError:
     return CrtExportError(
         "the layers of this network can't be told apart", location=graph.graph.name
     )
 
 
-def _placed(
+def _step_sites(
     graph: LoweredGraph, plan: Plan, remaining: list[Statement], within: str
 ) -> Iterator[CallSite]:
-    """Takes the statements of a plan's steps from ``remaining``."""
+    """Removes the statements of a plan's steps from the front of ``remaining``, and yields their
+    calls; ``within`` is a prefix of the nodes' names."""
     for step in plan.steps:
         node = graph.nodes[step.node]
         name = f"{within}{node.node}"
         if isinstance(node.node.op, While):
-            yield from _copies(node, remaining, within)
+            yield from _copy_sites(node, remaining, within)
         inner = list(zip(node.graphs, (inner.plan for inner in step.inner), strict=True))
         match remaining.pop(0) if remaining else None:
             case Repeat() | Feed() as group if node.rows is not None:
-                yield from _rows(node.rows, (group,))
+                yield from _row_sites(node.rows, (group,))
             case FunctionCall() as call if not inner:
                 yield CallSite(call, node, name)
             case Branch(then=then, other=other) if inner:
                 for role, body, nested in zip(("then", "else"), (then, other), inner, strict=True):
-                    yield from _whole(*nested, list(body), f"{name}, {role}: ")
+                    yield from _all_sites(*nested, list(body), f"{name}, {role}: ")
             case Loop(before=before, body=body) if inner:
-                yield from _whole(*inner[0], list(before), f"{name}, condition: ")
+                yield from _all_sites(*inner[0], list(before), f"{name}, condition: ")
                 remaining_body = list(body)
-                yield from _placed(*inner[1], remaining_body, f"{name}, body: ")
-                yield from _copies(node, remaining_body, within)
+                yield from _step_sites(*inner[1], remaining_body, f"{name}, body: ")
+                yield from _copy_sites(node, remaining_body, within)
                 if remaining_body:
-                    raise _unlike(graph)
+                    raise _mismatch(graph)
             case _:
-                raise _unlike(graph)
+                raise _mismatch(graph)
 
 
-def _rows(
+def _row_sites(
     rows: LoweredRows, body: Sequence[Statement]
 ) -> Iterator[CallSite]:
-    """The calls of a cascade, each of the node of its bands with its comment."""
+    """Yields the calls of a cascade. A call's comment names the node of the band that it
+    computes."""
     bands = {describe(rows.bands.graph, node.node): node for node in rows.lowered.nodes}
     for call in every_call(body):
         if call.comment not in bands:
-            raise _unlike(rows.lowered)
+            raise _mismatch(rows.lowered)
         yield CallSite(call, bands[call.comment], f"{bands[call.comment].node}", by_rows=True)
 
 
-def _whole(
-    graph: LoweredGraph, plan: Plan, remaining: list[Statement], within: str
+def _all_sites(
+    graph: LoweredGraph, plan: Plan, statements: list[Statement], within: str
 ) -> Iterator[CallSite]:
-    yield from _placed(graph, plan, remaining, within)
-    if remaining:
-        raise _unlike(graph)
+    """As :func:`_step_sites`. Raises CrtExportError if statements remain."""
+    yield from _step_sites(graph, plan, statements, within)
+    if statements:
+        raise _mismatch(graph)
 
 
-def _copies(node: LoweredNode, remaining: list[Statement], within: str) -> Iterator[CallSite]:
-    """Takes the calls that ``remaining`` begins with."""
+def _copy_sites(
+    node: LoweredNode, remaining: list[Statement], within: str
+) -> Iterator[CallSite]:
+    """Removes the calls that ``remaining`` begins with, which copy the values of a loop."""
     while remaining and isinstance(remaining[0], FunctionCall):
         call = remaining[0]
         del remaining[0]
@@ -146,8 +148,8 @@ def _copies(node: LoweredNode, remaining: list[Statement], within: str) -> Itera
 
 
 def static_runs(statements: Sequence[Statement], times: int = 1) -> Iterator[int | None]:
-    """Yields how often each call is made, in the order of every_call; None for all where anything
-    is decided while they run."""
+    """Yields how often each call is made in one inference, in the order of every_call; None for
+    calls in IF and WHILE, which decide that at run time."""
     for statement in statements:
         match statement:
             case FunctionCall():
@@ -173,16 +175,17 @@ def _sum(first: _Counted, second: _Counted) -> _Counted:
     return (
         site,
         None if before is None or after is None else Executed(
-            before.runs + after.runs, _together(before.spent, after.spent)
+            before.runs + after.runs, _sum_spent(before.spent, after.spent)
         ),
         None if times is None or again is None else times + again,
     )
 
 
-def joined(
+def merged_rows(
     sites: Iterable[CallSite], counts: Iterable[Executed | None], runs: Iterable[int | None]
 ) -> list[_Counted]:
-    """Calls with how often they are made; those of one node of a cascade together."""
+    """Returns (call, its counts, how often the code makes it) for each call; the calls that compute
+    rows of one layer of a cascade are one entry, with their sums."""
     found: dict[int, _Counted] = {}
     for number, one in enumerate(zip(sites, counts, runs, strict=True)):
         key = id(one[0].lowered) if one[0].by_rows else -1 - number
@@ -193,14 +196,16 @@ def joined(
 def executed(
     statements: Sequence[Statement], watched: Sequence[WatchedCall] | None
 ) -> list[Executed | None]:
-    """Returns the counts of each call of ``statements``, in the order of every_call; None where
-    they aren't known. ``watched`` are all calls in the order in which they were made."""
-    walks = _Walks(statements)
+    """Returns the counts of each call of ``statements``, in the order of every_call; None if they
+    can't be determined. ``watched`` are all calls of an inference in the order in which they were
+    made, None if QEMU couldn't watch them."""
+    walks = _Automaton(statements)
     unknown: list[Executed | None] = [None] * len(walks.calls)
     if watched is None:
         return unknown
     names = [call.symbol for call in watched]
-    # What can have been reached before each call, and from where after it the end can be.
+    # The states that can be reached before each call, and those from which the end can be reached
+    # after it.
     before = list(_through(frozenset({0}), names, walks.forward))
     after = list(_through(frozenset({walks.end}), names[::-1], walks.backward))[::-1]
     runs, totals = [0] * len(walks.calls), [Spent(0)] * len(walks.calls)
@@ -213,7 +218,7 @@ def executed(
             unclear |= makers
         for maker in makers:
             runs[maker] += 1
-            totals[maker] = _together(totals[maker], call.spent)
+            totals[maker] = _sum_spent(totals[maker], call.spent)
     if not watched and walks.end not in walks.rest(before[0]):
         return unknown
     return [
@@ -222,8 +227,8 @@ def executed(
     ]
 
 
-def _together(total: Spent, more: Spent) -> Spent:
-    """The sum of both, the first of which may be of no call."""
+def _sum_spent(total: Spent, more: Spent) -> Spent:
+    """Returns the sum; ``total`` may be that of no call yet, which has no cycles."""
     return total + more if total.instructions else more
 
 
@@ -239,9 +244,9 @@ def _through(
         yield states
 
 
-class _Walks:
-    """The walks through statements, as a graph of states: calls lead from one to the next, and so
-    do, without a call, branches and loops."""
+class _Automaton:
+    """The sequences of calls that statements allow, as a finite automaton. Its states are numbers;
+    each call of a function is a transition, branches and loops are transitions without a call."""
 
     def __init__(self, statements: Sequence[Statement]) -> None:
         self.calls = [call.symbol for call in every_call(statements)]
@@ -261,8 +266,8 @@ class _Walks:
     def _through(
         self, statements: Sequence[Statement], at: int, number: int
     ) -> tuple[int, int]:
-        """Returns the state after ``statements`` from ``at`` on, and the number of the call behind
-        them; that of their first call is ``number``."""
+        """Adds ``statements`` behind state ``at``; ``number`` is the number of their first call.
+        Returns the state after them, and the number of the next call."""
         for statement in statements:
             match statement:
                 case FunctionCall():
@@ -275,7 +280,7 @@ class _Walks:
                     at = self._new()
                     self._free += ((end, at) for end in (first, second))
                 case Loop(before=before, body=body):
-                    # Not what was there: calls before the loop aren't made again.
+                    # A new state: an iteration returns to it, not to the calls before the loop.
                     head = self._new()
                     self._free.append((at, head))
                     decided, number = self._through(before, head, number)
@@ -298,7 +303,8 @@ class _Walks:
         return at, number
 
     def _rest(self, states: _States) -> _States:
-        """Returns the states and those that are reached from them without a call."""
+        """Returns ``states`` and all that are reached from them without a call (the epsilon
+        closure)."""
         return _closed(states, self._free)
 
     def _forward(self, states: _States, name: str) -> _States:
@@ -316,8 +322,8 @@ class _Walks:
         )
 
     def _between(self, sources: _States, name: str, targets: _States) -> frozenset[int]:
-        """Returns the calls of ``name`` that lead from one of ``sources`` to one from which
-        ``targets``, or without any call left the end, are reached."""
+        """Returns the numbers of the calls of function ``name`` that lead from one of ``sources``
+        to a state from which one of ``targets`` is reached without a call."""
         from_here = self.rest(sources)
         until_here = _closed(targets, [(b, a) for a, b in self._free])
         return frozenset(

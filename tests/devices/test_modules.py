@@ -160,7 +160,7 @@ def test_a_network_of_parts_runs_on_boards(board: str, emit: Any, tmp_path: Path
 def test_zephyr_applications_for_devices_are_the_users(tmp_path: Path) -> None:
     package = crtexport.export(write(tmp_path, document()), emit="c", output=tmp_path / "p.tar")
     parts = parts_from_package(open_package(package.path))
-    with pytest.raises(CrtExportError, match="needs their hooks, which are not ours"):
+    with pytest.raises(CrtExportError, match="needs their hooks"):
         write_application(parts, load_board("host"), package.path, tmp_path / "application")
     assert not (tmp_path / "application").exists()
 

@@ -21,7 +21,7 @@ from crtexport.firmware.board import load_board
 from crtexport.firmware.run import WatchedCall
 from crtexport.firmware.spent import Spent
 from crtexport.pipeline import driver
-from crtexport.reports.trace import Executed, executed, places
+from crtexport.reports.trace import Executed, call_sites, executed
 from crtexport.support.errors import CrtExportError
 from tests.control.networks import NETWORKS
 
@@ -133,7 +133,7 @@ def test_what_is_said_is_what_happened(code: list[Statement], seed: int) -> None
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_call_of_a_network_has_a_node_of_its_own(name: str) -> None:
     made = driver.prepare(NETWORKS[name]().graph, load_board("mps2_an386"))
-    found = places(made.lowered, made.plan, made.artifact.calls)
+    found = call_sites(made.lowered, made.plan, made.artifact.calls)
     assert [place.call for place in found] == list(every_call(made.artifact.calls))
     for place in found:
         assert any(place.node is node for node in place.graph.nodes)
@@ -141,4 +141,4 @@ def test_every_call_of_a_network_has_a_node_of_its_own(name: str) -> None:
     own = [id(place.node) for place in found if not place.copies]
     assert len(own) == len(set(own))
     with pytest.raises(CrtExportError, match="can't be told apart"):
-        places(made.lowered, made.plan, made.artifact.calls[:-1])
+        call_sites(made.lowered, made.plan, made.artifact.calls[:-1])

@@ -1,5 +1,5 @@
-"""Boards of one's own from what others describe: devicetrees of Zephyr, and CMSIS packs.
+"""Makes board files from descriptions of chips: Zephyr's devicetrees and CMSIS packs.
 
-:mod:`.chip` is what they have in common, :mod:`.pack` and :mod:`.devicetree` read them,
-:mod:`.write` makes the file of a board.
+:mod:`.chip` has the common data type, :mod:`.pack` and :mod:`.devicetree` read the descriptions,
+:mod:`.write` writes the board file.
 """

@@ -15,8 +15,9 @@ _CORES = {
 
 
 class Chip(Struct, frozen=True):
-    """``family`` is "" where no family has the processor, which ``processor`` names as the source
-    does. Of ``memories`` one is ``flash`` and one ``ram`` where the source says which."""
+    """A chip: ``processor`` is named as in the description, ``family`` is the family of boards for
+    it, "" if there is none. ``memories`` are by name; if the description says which ones programs
+    and data are in, these are called ``flash`` and ``ram``."""
 
     name: str
     processor: str
@@ -25,9 +26,9 @@ class Chip(Struct, frozen=True):
 
 
 def arm_family(core: str, *, fpu: str, dsp: bool) -> str:
-    """Returns the family of a Cortex-M: ``core`` as in m4 or m0+, ``fpu`` none, single or double.
-    Processors run the code of those that have less: where floating point or DSP instructions are
-    missing, another family's code fits."""
+    """Returns the family of boards for a Cortex-M: ``core`` as in "m4" or "m0+"; ``fpu`` is "none",
+    "single" or "double". A core without FPU or DSP instructions belongs to the family of a smaller
+    core, whose code it runs."""
     if core in _CORES:
         return _CORES[core]
     if core == "m4":
@@ -42,8 +43,8 @@ def arm_family(core: str, *, fpu: str, dsp: bool) -> str:
 
 
 def riscv_family(isa: str) -> str:
-    """Returns the family of a RISC-V with the instructions ``isa``, as in rv32imac_zicsr; "" for
-    those that have less than any family."""
+    """Returns the family of boards for a RISC-V with the instructions ``isa``, as in
+    "rv32imac_zicsr"; "" if it has fewer than every family."""
     base = re.fullmatch(r"rv32([a-z]+).*", isa.lower())
     letters = set(base[1]) if base else set()
     letters |= set("imafd") if "g" in letters else set()

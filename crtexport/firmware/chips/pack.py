@@ -1,4 +1,4 @@
-"""Chips in the description of a CMSIS pack (.pdsc), a file from outside that is not trusted."""
+"""Reads chips from the description of a CMSIS pack (.pdsc), which isn't trusted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FPU = {"": "none", "0": "none", "NO_FPU": "none", "DP_FPU": "double"}
 
 
 class _Inherited(Struct, frozen=True):
-    """Attributes by processor, and memories, that the groups around an element have."""
+    """Properties that an element inherits from groups around it: attributes by processor, memories."""
 
     processors: dict[str, dict[str, str]]
     memories: tuple[dict[str, str], ...]
@@ -29,8 +29,8 @@ class _Inherited(Struct, frozen=True):
 def read_pack(path: Path, device: str | None, core: str | None = None) -> Chip:
     """Returns the chip ``device`` of a pack; ``core`` is the Pname of one of several processors.
 
-    Raises CrtExportError for files that are no descriptions of packs, and for names that are not
-    there, with near ones.
+    Raises CrtExportError for files that aren't descriptions of packs, and for unknown names; the
+    error suggests similar ones.
     """
     found = dict(_devices(_parsed(path), _Inherited({}, ())))
     if not found:
@@ -51,7 +51,8 @@ def read_pack(path: Path, device: str | None, core: str | None = None) -> Chip:
 
 
 def _parsed(path: Path) -> ET.Element:
-    """Returns the file's elements. Documents with a DOCTYPE are refused, and with it entities."""
+    """Returns the root element. Raises CrtExportError for other files, and for a DOCTYPE: only it
+    could define entities, which can expand to gigabytes."""
     try:
         with path.open("rb") as stream:
             content = stream.read(_LARGEST + 1)
@@ -98,7 +99,7 @@ def _called(memory: dict[str, str]) -> tuple[str, str]:
 def _processor(
     inherited: _Inherited, core: str | None, path: Path
 ) -> tuple[dict[str, str], str]:
-    """Returns the attributes of the processor ``core``, and its name, "" of an only one."""
+    """Returns the attributes of the processor ``core`` and its name ("" if there is only one)."""
     # Attributes that hold for all processors have no name.
     shared = inherited.processors.get("", {})
     named = {name: {**shared, **each} for name, each in inherited.processors.items() if name}
@@ -127,8 +128,8 @@ def _family(processor: dict[str, str]) -> str:
 def _memories(
     listed: tuple[dict[str, str], ...], core: str, path: Path
 ) -> dict[str, Memory]:
-    """Returns the memories of a processor; the one it starts from is ``flash``, the largest that is
-    on by default and can be written is ``ram``."""
+    """Returns the memories of a processor by name. ``flash`` is the one from which it starts,
+    ``ram`` the largest writable one among those that are enabled by default."""
     entries = []
     for one in listed:
         if one.get("Pname", core) != core:
@@ -158,6 +159,7 @@ def _writable(memory: dict[str, str]) -> bool:
 
 
 def _overlaps(memory: Memory, others: dict[str, Memory]) -> bool:
-    """Returns whether a memory is a window of another, which vendors list as well."""
+    """Returns whether a memory shares addresses with another: vendors also list parts of memories
+    as memories."""
     return any(memory.origin < one.origin + one.size and one.origin < memory.origin + memory.size
                for one in others.values())

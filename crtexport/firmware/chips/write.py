@@ -1,4 +1,4 @@
-"""Writes the file of a board of one's own."""
+"""Writes a new board file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def write_new_board(
     path: Path, name: str, description: str, family: str, memories: Mapping[str, Memory],
     origin: str = "",
 ) -> Board:
-    """Writes the board into a new file and returns it as read from there; ``origin`` names where
-    its memories come from.
+    """Writes a board into a new file, and returns the board that the file describes. ``origin`` is
+    the source of its memories, for a comment.
 
-    Raises CrtExportError for what can't be a board, before anything is written, and where there is
-    a file of that name already.
+    Raises CrtExportError, before anything is written, for keys that contradict each other, and for
+    a file that exists already.
     """
     check_name(name)
     keys: dict[str, Any] = {

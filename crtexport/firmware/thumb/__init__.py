@@ -1,1 +1,1 @@
-"""Instructions of Cortex-M as programs have them: decoded as far as their time depends on it."""
+"""Decodes the machine code of Cortex-M (Thumb), as far as the timing of instructions needs it."""

@@ -1,4 +1,4 @@
-"""Finds the instructions in code."""
+"""Splits machine code into instructions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _LONG = 0xE800
 
 
 def decoded(code: bytes, address: int) -> Iterator[tuple[int, Decoded]]:
-    """Yields the address of each instruction in ``code``, which begins at ``address``, and what it
-    is. What lies behind the last whole one isn't looked at."""
+    """Yields (address, instruction) for each instruction in ``code``, which begins at ``address``.
+    Bytes behind the last complete instruction are ignored."""
     halves = struct.unpack(f"<{len(code) // 2}H", code[: len(code) // 2 * 2])
     at = 0
     while at < len(halves):

@@ -12,7 +12,7 @@ FLOAT = 32
 
 
 class Kind(enum.Enum):
-    """Kinds of instructions that take differently long."""
+    """Kinds of instructions that differ in their timing."""
 
     __hash__ = object.__hash__
 
@@ -34,10 +34,12 @@ class Kind(enum.Enum):
 
 
 class Decoded(Struct, frozen=True):
-    """``reads`` and ``writes``: numbers of registers; those of an address are ``base`` as well.
-    ``added``: the register to which a product is added. ``count``: registers that a load or store
-    of several moves, 0 of one; ``updates``: it changes its base; ``indexed``: its address is a sum
-    of two registers."""
+    """An instruction of ``size`` bytes.
+
+    ``reads`` and ``writes`` are the numbers of registers; ``base`` are those that are read for an
+    address. ``added`` is the accumulator to which a product is added. ``count`` is the number of
+    registers that a load or store of several (LDM, STM, PUSH, POP) transfers, else 0. ``updates``:
+    it changes its base register. ``indexed``: its address is the sum of two registers."""
 
     size: int
     kind: Kind = Kind.SIMPLE
@@ -56,12 +58,12 @@ class Decoded(Struct, frozen=True):
 
     @property
     def single(self) -> bool:
-        """Returns whether it is one of one register."""
+        """Returns whether it is a load or a store of one register."""
         return self.accesses and not self.count
 
     @property
     def may_branch(self) -> bool:
-        """Returns whether something else than the next instruction may follow."""
+        """Returns whether another instruction than the next one may be executed after it."""
         return self.kind in (Kind.BRANCH, Kind.TABLE_BRANCH) or (
             self.kind is Kind.LOAD and PC in self.writes
         )
@@ -72,5 +74,5 @@ def registers(*numbers: int) -> frozenset[int]:
 
 
 def listed(bits: int) -> frozenset[int]:
-    """The registers of a list."""
+    """Returns the registers of a register list, a bit for each."""
     return frozenset(number for number in range(16) if bits >> number & 1)

@@ -10,7 +10,7 @@ _MUL = 13
 
 
 def decode(half: int) -> Decoded:
-    """Returns the instruction."""
+    """Returns the instruction that is encoded by the half word ``half``."""
     low, mid, high = half & 7, half >> 3 & 7, half >> 6 & 7
     eight = half >> 8 & 7
     match half >> 11:
@@ -48,7 +48,8 @@ def decode(half: int) -> Decoded:
 def several(
     size: int, *, load: bool, base: int, moved: frozenset[int], updates: bool = True
 ) -> Decoded:
-    """Returns a load or store of several registers."""
+    """Returns a load or store of the registers ``moved``, ``size`` bytes long; ``updates``: it
+    changes the ``base`` register."""
     updates = updates and not (load and base in moved)
     written = (moved if load else registers()) | (registers(base) if updates else registers())
     return Decoded(

@@ -1,4 +1,4 @@
-"""A table of the cycles of a program's instructions."""
+"""Writes the cycles of a program's instructions as a table, which QEMU's plugin reads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from crtexport.firmware.thumb.timing import Bound, Core, cycles, refill
 
 
 def write_table(elf: Path, core: Core, path: Path) -> None:
-    """Writes a line for each instruction of a program, by ascending addresses: its address, its
-    cycles in each bound behind the instruction before it, the same where a branch leads to it, and
-    what it takes more when it branches."""
+    """Writes a line for each instruction of the program ``elf``, by ascending addresses.
+
+    A line has the instruction's address in hexadecimal and, for each of the bounds, its cycles
+    after the preceding instruction, then those if a branch leads to it, then the additional cycles
+    if it branches."""
     lines = []
     before: Decoded | None = None
     end = -1
@@ -44,8 +46,8 @@ def _instructions(elf: Path) -> Iterator[tuple[int, Decoded]]:
 
 
 def _code(file: ELFFile, section: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yields where code begins and ends: data lies between, which symbols ``$d`` mark, ``$t`` its
-    end."""
+    """Yields (begin, end) of each range of code. Between them is data, which begins at a symbol
+    ``$d`` and ends at ``$t``."""
     marks = sorted({
         (symbol["st_value"], symbol.name[:2]) for table in file.iter_sections()
         if isinstance(table, SymbolTableSection) for symbol in table.iter_symbols()

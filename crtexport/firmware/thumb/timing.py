@@ -1,10 +1,11 @@
-"""Cycles of instructions on Cortex-M0, M0+, M3 and M4, with memories that never wait.
+"""Cycles of instructions on Cortex-M0, M0+, M3 and M4, with memories without wait states.
 
-After "Table of processor instructions" and "Load/store timings" of Arm's technical reference
-manuals: DDI 0432 (M0), DDI 0484 (M0+), DDI 0337 (M3) and 100166 (M4). What they leave open has
-bounds: what a branch takes to fill the pipeline (1, 2, 3), what a division takes (2, 7, 12), what
-IT takes (0, 1, 1), whether a load that changes its base is like any other, and whether a result of
-a product is there for the next instruction.
+Sources are the sections "Processor instructions" and "Load/store timings" of Arm's technical
+reference manuals: DDI 0432 (M0), DDI 0484 (M0+), DDI 0337 (M3) and 100166 (M4). Where they give a
+range or nothing, there are three bounds (low, mid, high): refilling the pipeline after a branch
+takes 1, 2 or 3 cycles, a division 2, 7 or 12, IT 0, 1 or 1. In the high bound, loads that change
+their base don't overlap with others, and an instruction waits for the result of a preceding
+multiplication.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from crtexport.firmware.thumb.instruction import PC, Decoded, Kind
 
 
 class Core(enum.Enum):
-    """A processor whose times are documented."""
+    """A processor whose manual documents cycles."""
 
     M0 = "cortex-m0"
     M0PLUS = "cortex-m0plus"
@@ -24,7 +25,7 @@ class Core(enum.Enum):
 
 
 class Bound(enum.IntEnum):
-    """The least cycles, those that are likeliest, and the most."""
+    """The lower bound of cycles, the likeliest number, and the upper bound."""
 
     LOW = 0
     MID = 1
@@ -36,22 +37,22 @@ _LONG = {  # the M3's, by the values of factors
     Kind.LONG_MULTIPLY: (3, 4, 5), Kind.LONG_ACCUMULATE: (4, 5, 7), Kind.ACCUMULATE: (2, 2, 2),
 }
 _REFILL = {Core.M0: 2, Core.M0PLUS: 1}
-"""Cycles that a branch takes more when it is taken."""
+"""Additional cycles of a branch that is taken, on cores where the manual gives one number."""
 
 
 def core_of(cpu: str) -> Core | None:
-    """Returns the core of that name, None where its times aren't documented."""
+    """Returns the core that compilers call ``cpu``; None if its cycles aren't documented."""
     return next((core for core in Core if core.value == cpu), None)
 
 
 def refill(core: Core, bound: Bound) -> int:
-    """Returns what a branch takes more when it is taken."""
+    """Returns the additional cycles of a branch that is taken."""
     return _REFILL.get(core, bound + 1)
 
 
 def cycles(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bound) -> int:
-    """Returns the cycles of an instruction behind another one, None where a branch leads to it;
-    without those of a branch that is taken."""
+    """Returns the cycles of an instruction after the instruction ``previous`` (None if a branch
+    leads to it), without those of a branch that is taken."""
     if core in _REFILL:
         return _small(instruction)
     took = _alone(instruction, previous, core, bound)
@@ -75,7 +76,7 @@ _PRODUCTS = (Kind.MULTIPLY, Kind.ACCUMULATE, Kind.LONG_MULTIPLY, Kind.LONG_ACCUM
 
 
 def _small(instruction: Decoded) -> int:
-    """On cores without a pipeline for memory."""
+    """Returns the cycles on cores that don't overlap accesses to memory."""
     if instruction.count:
         return 1 + instruction.count
     return 2 if instruction.accesses else 1
@@ -111,14 +112,15 @@ def _access(instruction: Decoded, previous: Decoded | None, core: Core, bound: B
 
 
 def _waits(instruction: Decoded, core: Core, bound: Bound) -> bool:
-    """Returns whether nothing overlaps with a load, since it changes its base."""
+    """Returns whether a load doesn't overlap with other instructions because it changes its base.
+    """
     if instruction.kind is not Kind.LOAD or not instruction.updates:
         return False
     return bound is Bound.HIGH or core is Core.M3
 
 
 def _pipes(previous: Decoded, instruction: Decoded, core: Core, bound: Bound) -> bool:
-    """Returns whether a load or store overlaps with the one before."""
+    """Returns whether a load or store overlaps with the previous one."""
     if not previous.single or (previous.kind is Kind.STORE and bound is not Bound.LOW):
         return False
     wanted = previous.writes & instruction.base

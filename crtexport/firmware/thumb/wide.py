@@ -17,7 +17,7 @@ _PKH = 6
 
 
 def decode(first: int, second: int) -> Decoded:
-    """Returns the instruction of two half words."""
+    """Returns the instruction that is encoded by two half words."""
     if first >> 9 == 0x74:  # 1110100
         return _dual(first, second) if first >> 6 & 1 else _multiple(first, second)
     if first >> 9 == 0x75:
@@ -112,7 +112,8 @@ def _single(first: int, second: int) -> Decoded:
 
 
 def _registers(first: int, second: int) -> Decoded:
-    """Shifts by registers, extensions, sums of parts, and others of one and two registers."""
+    """Returns an instruction whose operands are registers: shifts by a register, extensions,
+    parallel additions and others."""
     return _plain({second >> 8 & 15}, {first & 15, second & 15})
 
 
@@ -156,7 +157,7 @@ def _coprocessor(first: int, second: int) -> Decoded:
 
 
 def _number(high: int, low: int, double: bool) -> frozenset[int]:
-    """A register for a float, or the two halves of one for a double."""
+    """Returns the number of a float's register, or the two numbers of a double's."""
     if double:
         begin = FLOAT + 2 * (low << 4 | high)
         return registers(begin, begin + 1)
@@ -185,7 +186,7 @@ def _float_access(first: int, second: int, double: bool) -> Decoded:
 
 
 def _float_move(first: int, second: int) -> Decoded:
-    """Between a general register and a float, or from flags."""
+    """Returns a move between a general register and a float's, or from the flags (VMRS)."""
     general = registers(second >> 12) - registers(PC)
     own = _number(first & 15, second >> 7 & 1, double=False)
     if first >> 4 & 1:

@@ -25,7 +25,7 @@ _COPIED = (
 def write_application(
     parts: FirmwareParts, board: Board, package: Path, folder: Path, *, force: bool = False
 ) -> None:
-    """Writes the application for ``package`` into ``folder``; its inputs are zeros for now.
+    """Writes the application for ``package`` into ``folder``, with zeros as inputs.
 
     Only files that change are written, so that a build in ``folder`` stays usable. Raises
     CrtExportError for a model with devices, if a file can't be written, for files in the way that
@@ -33,7 +33,7 @@ def write_application(
     """
     if any(model.devices for model in parts.models):
         raise CrtExportError(
-            "an application for a model with devices needs their hooks, which are not ours",
+            "an application for a model with devices needs their hooks, which only you can write",
             location=str(package),
             hint="write the application; the documentation of the C interface has the hooks",
         )
@@ -74,10 +74,10 @@ def write_application(
 def _settings(board: Board) -> list[str]:
     """Returns the settings of the processor and of QEMU that the board's code needs."""
     found = []
-    # Zephyr leaves the FPU off unless asked; vectors of Armv8.1-M come with it.
+    # Zephyr leaves the FPU off by default; it includes the vectors of Armv8.1-M.
     if board.cpu.float_abi == "hard" or rules_of(board.architecture).fpu:
         found.append("CONFIG_FPU=y")
     if board.runner.kind == "qemu":
-        # One instruction takes one nanosecond, so that cycles can be told as instructions.
+        # One instruction takes one nanosecond, so that a clock counts instructions.
         found.append("CONFIG_QEMU_ICOUNT_SHIFT=0")
     return found

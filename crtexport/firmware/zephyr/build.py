@@ -35,10 +35,8 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 
 class CCompiler(Struct, frozen=True):
-    """The C compiler of a build: the command, the flags that choose the machine, and derived facts.
-
-    ``macros`` are predefined; ``abi`` is read from an object that it compiled.
-    """
+    """The C compiler of a build: its command, and the flags that select processor and ABI.
+    ``macros`` are those that it predefines; ``abi`` is read from an object that it compiled."""
 
     command: tuple[str, ...]
     flags: tuple[str, ...]
@@ -47,7 +45,8 @@ class CCompiler(Struct, frozen=True):
 
 
 class ZephyrBuild(Struct, frozen=True):
-    """``config`` maps symbols without ``CONFIG_`` to values, texts without their quotes."""
+    """A configured build. ``config`` maps Kconfig symbols, without ``CONFIG_``, to their values,
+    texts without quotes; ``regions`` are the devicetree's memories."""
 
     config: dict[str, str]
     compiler: CCompiler
@@ -116,7 +115,7 @@ def machine_flags(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def model_flags(flags: Iterable[str]) -> tuple[str, ...]:
-    """Returns those flags that the compiler of a model's C sources needs in order to agree."""
+    """Returns the flags with which a model's C sources must be compiled to have the same ABI."""
     return tuple(flag for flag in flags if _MODEL_FLAGS.fullmatch(flag))
 
 

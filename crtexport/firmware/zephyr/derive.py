@@ -1,7 +1,8 @@
 """Derives boards from builds of Zephyr, so that code fits any configuration.
 
-Nothing here is a table of boards or processors: the build's compiler decides which instructions its
-objects may hold and how they pass floats, Kconfig and devicetree list the memories.
+There is no table of boards or processors. The instructions that code may use, and how floats are
+passed, are read from an object that the build's compiler makes; memories are those of Kconfig and
+the devicetree.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ Data = dict[str, Any]
 
 _RUNNER = {"kind": "none", "reason": "Zephyr's build of the application runs it"}
 _KIB = 1024
-# Which thread runs a model, and on how large a stack, is the application's: a board file that told
-# the main thread's would change, and with it all exports, for what code doesn't depend on.
+# The board file doesn't contain a stack size: the application decides which thread runs a model,
+# and the file would change, and cause new exports, though code doesn't depend on it.
 _STACK = 256
 
 _ARM_TRIPLES = {
@@ -33,13 +34,14 @@ _ARM_TRIPLES = {
     "ARMv8-M Baseline": "thumbv8m.base", "ARMv8-M Mainline": "thumbv8m.main",
     "ARMv8.1-M Mainline": "thumbv8.1m.main",
 }
-# Processors of the architectures that LLVM's name is for where the build names none.
+# LLVM's name of a processor of each architecture, for builds that name none.
 _ARM_PROCESSORS = {
     "ARMv6-M": "cortex-m0", "ARMv7-M": "cortex-m3", "ARMv7E-M": "cortex-m4",
     "ARMv8-M Baseline": "cortex-m23", "ARMv8-M Mainline": "cortex-m33",
     "ARMv8.1-M Mainline": "cortex-m55",
 }
-# LLVM knows no compressed or CSR instructions by these names of the RISC-V manuals.
+# Extensions that LLVM has under the names of the RISC-V manuals. Others, such as those of CSR
+# instructions, aren't features of LLVM.
 _RISCV_LLVM = ("m", "a", "f", "d", "c", "v", "zba", "zbb", "zbc", "zbs")
 _X86_FEATURES = {
     "__MMX__": "mmx", "__SSE__": "sse", "__SSE2__": "sse2", "__SSE3__": "sse3",
@@ -88,7 +90,7 @@ def board_text(data: Data, origin: str) -> str:
 def write_board(data: Data, path: Path, origin: str) -> Board:
     """Writes the board file, unless it exists unchanged, and reads it back.
 
-    A file that would not change keeps its time, so that nothing is built anew for it.
+    A file that would not change keeps its time, so that build systems don't rebuild for it.
     """
     text = board_text(data, origin)
     try:
@@ -103,7 +105,8 @@ def write_board(data: Data, path: Path, origin: str) -> Board:
 
 
 def _cpu(compiler: CCompiler, *, posix: bool) -> tuple[str, Data]:
-    """Returns the family of boards that has toolchain and console, and the keys of ``cpu``."""
+    """Returns the name of the family to extend (for toolchain and console), and the keys of
+    ``cpu``."""
     machine = compiler.abi.machine
     make = {"Arm": _arm, "RISC-V": _riscv, "i386": _x86, "x86-64": _x86}.get(machine)
     if make is None or (posix and machine not in ("i386", "x86-64")):
@@ -204,20 +207,21 @@ def _x86(compiler: CCompiler) -> tuple[str, Data]:
 
 
 def _known(name: str | None) -> str | None:
-    """Returns LLVM's name of a processor: GCC has variants, as ``cortex-m0.small-multiply``."""
+    """Returns LLVM's name of a processor, without GCC's suffixes for variants, as in
+    ``cortex-m0.small-multiply``."""
     plain = (name or "").split(".")[0]
     return plain if plain in families()["arm"].processors else None
 
 
 def _named(compiler: CCompiler, prefix: str) -> str | None:
-    """Returns the value of the last flag that starts so, without ``+extensions``."""
+    """Returns the value of the last flag that starts with ``prefix``, without ``+extensions``."""
     values = [flag.removeprefix(prefix) for flag in compiler.flags if flag.startswith(prefix)]
     return values[-1].split("+")[0] if values else None
 
 
 def _memories(build: ZephyrBuild) -> Data:
-    """Returns flash as far as it is this image's, RAM, and other memories that the devicetree
-    names."""
+    """Returns the memories: the part of flash that belongs to this image, RAM, and further memories
+    of the devicetree."""
     ram = build.number("SRAM_SIZE") * _KIB
     if not ram:
         raise CrtExportError("the configuration has no size of RAM",
@@ -243,7 +247,7 @@ def _memories(build: ZephyrBuild) -> Data:
 
 
 def _free_name(region: Region, memory: Data) -> str | None:
-    """Returns a key for ``region``, None where it is (part of) a memory that is there already."""
+    """Returns a key for ``region``; None if it is (part of) one of the memories in ``memory``."""
     if not region.size:
         return None
     for known in memory.values():

@@ -20,8 +20,8 @@ _TIGHTLY_COUPLED = ("zephyr,dtcm", "zephyr,itcm")
 
 
 class Region(Struct, frozen=True):
-    """``size`` bytes at ``origin``. ``name`` is the linker's, or a label; ``chosen`` are the
-    properties of ``/chosen`` that refer to it."""
+    """A memory of ``size`` bytes at address ``origin``. ``name`` is that of the linker's region, or
+    a label; ``chosen`` are the properties of ``/chosen`` that refer to it."""
 
     name: str
     origin: int
@@ -30,9 +30,10 @@ class Region(Struct, frozen=True):
 
 
 def read_regions(path: Path) -> tuple[Region, ...]:
-    """Returns the memories that the devicetree ``path`` names, by address.
+    """Returns the memories of the devicetree ``path``, sorted by address.
 
-    Raises CrtExportError if it is none, ToolMissingError without what reads them.
+    Raises CrtExportError if it is no devicetree, and ToolMissingError without the Python package
+    that reads them.
     """
     dtlib = _dtlib()
     try:
@@ -61,8 +62,8 @@ def _dtlib() -> Any:
 
 
 def _chosen(tree: dtlib.DT, paths: tuple[object, ...]) -> dict[str, tuple[str, ...]]:
-    """Returns the properties of ``/chosen`` that refer to each node, by its path; to consoles and
-    other nodes that are no memory, too."""
+    """Returns the properties of ``/chosen`` that refer to a node, by its path. The nodes needn't be
+    memories."""
     roles: dict[str, tuple[str, ...]] = {}
     if not tree.has_node("/chosen"):
         return roles
@@ -103,8 +104,8 @@ def _number(words: list[int]) -> int:
 
 
 def read_processor(path: Path) -> tuple[str, str, str]:
-    """Returns the board's model, and of the first processor what it is compatible with and, of a
-    RISC-V, its instructions; "" for what isn't there. Raises as :func:`read_regions`."""
+    """Returns the board's model, and ``compatible`` and ``riscv,isa`` of the first processor; ""
+    for properties that are missing. Raises what :func:`read_regions` raises."""
     dtlib = _dtlib()
     try:
         tree = dtlib.DT(str(path))

@@ -1,4 +1,4 @@
-"""The memory of models in a built image, by layer, beside everything else in it."""
+"""The memory of models in a built image by layer, and of the rest of the image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CALLERS = {"main", "run", "run_packed"}
 
 
 class ImagePart(Struct):
-    """Bytes of one function with the constants that only it reads, or of one table."""
+    """The bytes of one function with the constants that only it reads, or of one table."""
 
     code: int = 0
     constants: int = 0
@@ -57,7 +57,7 @@ class _Symbol(Struct, frozen=True):
 
 def find_image(folder: Path) -> Path:
     """Returns the linked image in ``folder``. Raises CrtExportError before the first build."""
-    # Of a native build, zephyr.elf is only what the program is made from.
+    # In native builds, zephyr.elf isn't the program but a part that is linked into it.
     for name in (NATIVE_IMAGE, IMAGE):
         if (folder / name).is_file():
             return folder / name
@@ -98,7 +98,7 @@ def _count(
     layer = _layer(symbol.name, model)
     if symbol.kind == "constants":
         users = {_layer(name, model) for name in readers.get(symbol.name, ())}
-        # What hands a table on does not read it.
+        # A function that only passes a table's address to another doesn't read it.
         if len(users) == 1 and not users & _CALLERS:
             layer = users.pop()
     part = parts.setdefault(layer, ImagePart())

@@ -107,7 +107,8 @@ def _built(
     parts: FirmwareParts, board: Board, package: Path, folder: Path, inputs: Sequence[Sample], *,
     force: bool,
 ) -> BuildResult:
-    """:func:`build_application` without its final step, so that inputs may still change."""
+    """As :func:`build_application`, but inputs may be replaced afterwards, and it be built again.
+    """
     tree = find_tree()
     name = zephyr_board(board, tree)
     find_tool("cmake", "cmake")
@@ -193,8 +194,8 @@ def _result(
 
 
 def _make(folder: Path, board: str, tree: ZephyrTree) -> None:
-    """Builds through west where there is a workspace, else with the commands that west would run.
-    """
+    """Builds with west if the tree is in a west workspace, else with the commands that west would
+    run."""
     west = [shutil.which("west")] if shutil.which("west") else [sys.executable, "-m", "west"]
     words = [word for word in west if word]
     absolute = folder.resolve()
@@ -266,7 +267,7 @@ def _samples_per_boot(build: Path, built: BuildResult, sample_size: int) -> int:
 
 def _instructions(frame: Frame, clock: int) -> tuple[int, ...]:
     """Returns the instructions of the first two inferences, and of a further result if there is
-    one, by a clock of ``clock`` cycles per second; nothing without a clock."""
+    one, estimated by a clock of ``clock`` cycles per second; empty without a clock."""
     nothing, *counted = frame.ticks
     if not clock or not counted[0]:
         return ()
