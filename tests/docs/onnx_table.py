@@ -10,7 +10,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from crtexport.importers.onnx.registry import LEARNING, ONNX, TABLE, load_table
+from crtexport.importers.onnx.domains import LEARNING, ONNX
+from crtexport.importers.onnx.registry import TABLE, load_table
 from crtexport.ir import ops
 from crtexport.ir.ops import Op
 from tests.onnx.batch import imported

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from crtexport.importers.onnx.registry import ONNX, PREVIEW, TABLE, load_table
+from crtexport.importers.onnx.domains import ONNX, PREVIEW
+from crtexport.importers.onnx.registry import TABLE, load_table
 from tests.differential.network import interpret
 from tests.onnx.batch import differs, imported
 from tests.onnx.nodes import FOLDER

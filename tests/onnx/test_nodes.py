@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from crtexport.importers.onnx.registry import ONNX, TABLE, load_table
+from crtexport.importers.onnx.domains import ONNX
+from crtexport.importers.onnx.registry import TABLE, load_table
 from tests.onnx.nodes import FOLDER, run_batch
 from tests.onnx.suite import written
 

@@ -20,7 +20,7 @@ _FPU = {"": "none", "0": "none", "NO_FPU": "none", "DP_FPU": "double"}
 
 
 class _Inherited(Struct, frozen=True):
-    """Properties that an element inherits from groups around it: attributes by processor, memories."""
+    """Properties that an element inherits from groups: attributes by processor, and memories."""
 
     processors: dict[str, dict[str, str]]
     memories: tuple[dict[str, str], ...]

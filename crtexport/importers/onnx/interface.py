@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from crtexport.importers.formats import InputChoices
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.constants import bits_of, element_type
+from crtexport.importers.onnx.domains import domain_of
 from crtexport.importers.onnx.messages import GraphInfo, TensorTypeInfo, ValueInfo
-from crtexport.importers.onnx.registry import domain_of, find
+from crtexport.importers.onnx.registry import find
 from crtexport.importers.onnx.values import Shape, Value, channels_last, stored
 from crtexport.ir.ops import Reshape
 from crtexport.ir.types import DType, TensorType

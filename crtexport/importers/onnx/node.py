@@ -11,6 +11,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from crtexport.importers.onnx.builder import Builder
+from crtexport.importers.onnx.domains import ONNX, domain_of
 from crtexport.importers.onnx.messages import (
     Attribute,
     GraphInfo,
@@ -19,7 +20,6 @@ from crtexport.importers.onnx.messages import (
     TensorData,
 )
 from crtexport.importers.onnx.nested import Nested
-from crtexport.importers.onnx.registry import ONNX, domain_of, find
 from crtexport.importers.onnx.values import Shape, Value, stored
 from crtexport.ir.ops import Cast, Op
 from crtexport.ir.types import DType, TensorType
@@ -47,6 +47,7 @@ class GraphWalk(Protocol):
     def uses(self, name: str) -> int: ...
     def data(self, tensor: TensorData) -> Value: ...
     def sparse(self, tensor: SparseTensor) -> Value: ...
+    def standard(self, node: OnnxNode) -> Value: ...
 
 
 class OnnxNode:
@@ -208,13 +209,7 @@ class OnnxNode:
     ) -> Value:
         """Returns what the standard's operator ``name`` makes of ``inputs``, with the attributes of
         this node; its one output."""
-        row = find(ONNX, name)
-        if row is None:
-            raise ValueError(f"no operator {name}")
-        made = row.read(self.as_standard(name, inputs, version=version))
-        if not isinstance(made, Value):
-            raise ValueError(f"{name} has several outputs")
-        return made
+        return self.walk.standard(self.as_standard(name, inputs, version=version))
 
     def as_standard(
         self, name: str, inputs: Sequence[Value | None], *, version: int | None = None

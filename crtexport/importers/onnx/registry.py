@@ -14,30 +14,16 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from crtexport.importers.onnx.domains import ONNX
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.values import Value
 from crtexport.support.errors import CrtExportError
 
-if TYPE_CHECKING:
-    from crtexport.importers.onnx.node import OnnxNode
-
-ONNX = ""
-"""The domain of the standard's own operators, which files call "ai.onnx", too."""
-MICROSOFT = "com.microsoft"
-LEARNING = "ai.onnx.ml"
-PREVIEW = "ai.onnx.preview"
-
-
-def domain_of(name: str) -> str:
-    """Returns the domain that a file calls ``name``."""
-    return ONNX if name == "ai.onnx" else name
-
-
 Result = Value | Sequence[Value | None]
-Reader = Callable[["OnnxNode"], Result]
+Reader = Callable[[OnnxNode], Result]
 
 FAMILIES = (
     "activation",

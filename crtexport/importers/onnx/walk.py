@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.constants import bits_of, sparse_array, tensor_constant
+from crtexport.importers.onnx.domains import ONNX, domain_of
 from crtexport.importers.onnx.messages import (
     Attribute,
     FunctionInfo,
@@ -26,7 +27,7 @@ from crtexport.importers.onnx.messages import (
 from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.other_floats import OtherFloats
-from crtexport.importers.onnx.registry import ONNX, OperatorReader, domain_of, find, unknown
+from crtexport.importers.onnx.registry import OperatorReader, find, unknown
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.support.errors import CrtExportError
 
@@ -177,6 +178,17 @@ class Walker:
             frame.scope.define(formal.name, value)
         self.graph(graph, frame)
         return [frame.scope[output.name] for output in graph.outputs]
+
+    def standard(self, node: OnnxNode) -> Value:
+        """Returns what the operator of ``node``, one of the standard's with one output, computes.
+        """
+        row = find(ONNX, node.info.operator)
+        if row is None:
+            raise ValueError(f"no operator {node.info.operator}")
+        result = row.read(node)
+        if not isinstance(result, Value):
+            raise ValueError(f"{row.name} has several outputs")
+        return result
 
     @contextmanager
     def nested(self) -> Iterator[Nested]:

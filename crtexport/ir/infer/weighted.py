@@ -13,25 +13,33 @@ from crtexport.support.errors import CrtExportError
 
 @infers(ops.Conv2D, required=2, most=3)
 def conv2d(op: ops.Conv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
-    image, weights = inputs[0], inputs[1]
-    batch, height, width, channels = four(image, "the input")
-    units, kernel_h, kernel_w, depth = four(weights, "the weights")
+    channels = four(inputs[0], "the input")[3]
+    units, kernel_h, kernel_w, depth = four(inputs[1], "the weights")
     groups = channels // depth if depth and channels % depth == 0 else 0
     if depth != channels and not (groups and units % groups == 0):
         raise CrtExportError(
             f"the input's {channels} channels and {units} filters are no groups for weights of"
             f" {depth} channels per filter"
         )
-    _weighted(image, weights, inputs.optional(2), units)
-    out_h, out_w = grid((height, width), (kernel_h, kernel_w), op.stride, op.dilation, op.padding)
+    return _convolved(op, inputs, units, (kernel_h, kernel_w))
+
+
+def _convolved(
+    op: ops.Conv2D | ops.DepthwiseConv2D, inputs: InputTypes, units: int, kernel: tuple[int, int]
+) -> tuple[TensorType, ...]:
+    """Returns the type of a convolution's output, which has ``units`` channels; ``kernel`` is the
+    height and width of the filters. Raises CrtExportError for types of inputs that don't fit."""
+    image = inputs[0]
+    batch, height, width, _ = four(image, "the input")
+    _weighted(image, inputs[1], inputs.optional(2), units)
+    out_h, out_w = grid((height, width), kernel, op.stride, op.dilation, op.padding)
     return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
 
 
 @infers(ops.DepthwiseConv2D, required=2, most=3)
 def depthwise(op: ops.DepthwiseConv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
-    image, weights = inputs[0], inputs[1]
-    batch, height, width, channels = four(image, "the input")
-    one, kernel_h, kernel_w, units = four(weights, "the weights")
+    channels = four(inputs[0], "the input")[3]
+    one, kernel_h, kernel_w, units = four(inputs[1], "the weights")
     if one != 1:
         raise CrtExportError(f"the first dimension of depthwise weights must be 1, found {one}")
     if units != channels * op.depth_multiplier or op.depth_multiplier < 1:
@@ -39,9 +47,7 @@ def depthwise(op: ops.DepthwiseConv2D, inputs: InputTypes) -> tuple[TensorType, 
             f"{channels} input channels with depth multiplier {op.depth_multiplier}"
             f" don't give the weights' {units} channels"
         )
-    _weighted(image, weights, inputs.optional(2), units)
-    out_h, out_w = grid((height, width), (kernel_h, kernel_w), op.stride, op.dilation, op.padding)
-    return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
+    return _convolved(op, inputs, units, (kernel_h, kernel_w))
 
 
 @infers(ops.FullyConnected, required=2, most=3)

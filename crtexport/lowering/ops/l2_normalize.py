@@ -23,7 +23,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.elementwise_maps import BYTES, has_scales
 from crtexport.lowering.numerics.float_exact import sqrt
 from crtexport.lowering.numerics.gemmlowp import inverse_root
-from crtexport.lowering.numerics.last_axis_rows import rows_of
+from crtexport.lowering.numerics.last_axis_rows import rows_kernel, rows_of
 from crtexport.lowering.numerics.requantize import (
     rounding_divide_by_pot,
     rounding_doubling_high_mul,
@@ -58,13 +58,7 @@ def short_rows(context: Context) -> str | None:
 )
 def l2_normalization(context: Context) -> Lowered:
     """x / sqrt(sum of squares), row by row."""
-    lowering = Lowering("l2_normalization", context)
-    source = lowering.input(0, "input")
-    if context.input(0).dtype is DType.FLOAT32:
-        _float_rows(lowering, source)
-    else:
-        _integer_rows(lowering, source)
-    return lowering.finish()
+    return rows_kernel(context, "l2_normalization", _float_rows, _integer_rows)
 
 
 def _float_rows(lowering: Lowering, source: Buffer) -> None:

@@ -29,7 +29,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics import float_math, lut8
 from crtexport.lowering.numerics.elementwise_maps import BYTES, has_scales
 from crtexport.lowering.numerics.gemmlowp import INT32_MIN, log_of_sum
-from crtexport.lowering.numerics.last_axis_rows import row_maximum, rows_of
+from crtexport.lowering.numerics.last_axis_rows import row_maximum, rows_kernel, rows_of
 from crtexport.lowering.numerics.requantize import (
     rounding_divide_by_pot,
     rounding_doubling_high_mul,
@@ -55,13 +55,7 @@ def log_output(context: Context) -> str | None:
 @lowers(LogSoftmax, same_types(DType.FLOAT32, *BYTES), has_scales, log_output)
 def log_softmax(context: Context) -> Lowered:
     """x - max - log(sum of exp(x - max)), row by row."""
-    lowering = Lowering("log_softmax", context)
-    source = lowering.input(0, "input")
-    if context.input(0).dtype is DType.FLOAT32:
-        _float_rows(lowering, source)
-    else:
-        _integer_rows(lowering, source)
-    return lowering.finish()
+    return rows_kernel(context, "log_softmax", _float_rows, _integer_rows)
 
 
 def _float_rows(lowering: Lowering, source: Buffer) -> None:

@@ -6,6 +6,7 @@ computed at run time. ONNX Runtime's 8-bit numbers have a table of floats instea
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -199,19 +200,28 @@ def _float_rows(lowering: Lowering, source: Buffer, beta: float) -> None:
             b.store(output, at, div(load(output, at), total))
 
 
+def _exponentials_of_row(
+    b: KernelBuilder, source: Buffer, table: Buffer, row: Expr, shape: tuple[int, int]
+) -> Callable[[Expr], Expr]:
+    """Emits the search for the largest element of a row of 8-bit numbers. Returns a function that
+    emits, for index i, a load from ``table`` at the difference of the largest and element i."""
+    largest = row_maximum(b, source, row, shape)
+
+    def exponential(i: Expr) -> Expr:
+        value = cast(load(source, flat_index([row, i], shape)), Scalar.I32)
+        return load(table, b.let("difference", clamp(
+            cast(sub(largest, value), Scalar.INDEX), 0, 255
+        )))
+
+    return exponential
+
+
 def _integer_rows(lowering: Lowering, source: Buffer, exps: Buffer) -> None:
     b, shape, output = lowering.b, rows_of(lowering.context), lowering.output()
     dtype = lowering.context.output().dtype
     low, high = dtype.limits
     with b.loop("row", shape[0]) as row:
-        largest = row_maximum(b, source, row, shape)
-
-        def exponential(i: Expr) -> Expr:
-            value = cast(load(source, flat_index([row, i], shape)), Scalar.I32)
-            return load(exps, b.let("difference", clamp(
-                cast(sub(largest, value), Scalar.INDEX), 0, 255
-            )))
-
+        exponential = _exponentials_of_row(b, source, exps, row, shape)
         total = b.local("total", i32(0))
         with b.loop("i", shape[1]) as i:
             grown_by = b.let("exp", exponential(i))
@@ -258,14 +268,7 @@ def _rows_by_floats(lowering: Lowering, source: Buffer, beta: float) -> None:
     steps = float(np.floor(np.float32(1) / np.float32(quant.scale[0])))
     output = lowering.output()
     with b.loop("row", shape[0]) as row:
-        largest = row_maximum(b, source, row, shape)
-
-        def exponential(i: Expr) -> Expr:
-            value = cast(load(source, flat_index([row, i], shape)), Scalar.I32)
-            return load(table, b.let("difference", clamp(
-                cast(sub(largest, value), Scalar.INDEX), 0, 255
-            )))
-
+        exponential = _exponentials_of_row(b, source, table, row, shape)
         total = b.local("total", f32(0.0))
         with b.loop("i", shape[1]) as i:
             b.assign(total, add(total, exponential(i)))

@@ -35,6 +35,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
 from crtexport.schedules.scalar.plane_geometry import (
     PAIRS,
     PlaneGeometry,
@@ -44,7 +45,7 @@ from crtexport.schedules.scalar.plane_geometry import (
     row_products,
     weight_pairs,
 )
-from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue, RequantMethod, ScalarEpilogue
+from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
 from crtexport.schedules.scalar.requantize_int16 import Int16Epilogue
 from crtexport.schedules.scalar.requantize_mul32 import Mul32Epilogue
 
@@ -77,9 +78,8 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
     if layout.method is RequantMethod.MUL32_ONLY and dtype is DType.INT8:
         scaling = Mul32Epilogue.of(context, sums, op.activation)
     if scaling is None:
-        scaling = (Int8Epilogue if dtype is DType.INT8 else Int16Epilogue).of(
-            context, sums, op.activation, layout.method
-        )
+        epilogue_of = int8_epilogue if dtype is DType.INT8 else Int16Epilogue.of
+        scaling = epilogue_of(context, sums, op.activation, layout.method)
     if scaling is None:
         return []
     return [

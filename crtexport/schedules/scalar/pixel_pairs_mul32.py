@@ -37,8 +37,9 @@ from crtexport.schedules.common.conv_geometry import IntegerSumLayer
 from crtexport.schedules.common.im2col_lines import Im2colGather, LineTotals
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
+from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
 from crtexport.schedules.scalar.register_blocks import FEW_CHANNELS, LIFT, MOST_TAPS, Lifted
-from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue, RequantMethod, ScalarEpilogue
+from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
 from crtexport.schedules.scalar.requantize_mul32 import Mul32Epilogue
 
 _BLOCKS = ((2, 8), (4, 16), (2, 16))
@@ -73,7 +74,7 @@ def _scaling(layer: IntegerSumLayer) -> ScalarEpilogue | None:
     totals = LIFT * layer.context.sums(1, 0)[0]
     activation = layer.op.activation
     short = Mul32Epilogue.of(layer.context, layer.sums, activation, -totals)
-    return short or Int8Epilogue.of(
+    return short or int8_epilogue(
         layer.context, layer.sums, activation, RequantMethod.MUL32_ONLY, totals
     )
 

@@ -32,7 +32,8 @@ from crtexport.schedules.common.conv_geometry import IntegerSumLayer
 from crtexport.schedules.common.im2col_lines import Im2colGather, LineTotals
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
-from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue, RequantMethod, ScalarEpilogue
+from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
+from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
 from crtexport.schedules.scalar.requantize_mul32 import Mul32Epilogue
 
 FEW_CHANNELS = 4
@@ -113,7 +114,7 @@ def _scaling(layer: IntegerSumLayer, method: RequantMethod) -> ScalarEpilogue | 
     short: ScalarEpilogue | None = None
     if method is RequantMethod.MUL32_ONLY and layer.windows.pixels > 1:
         short = Mul32Epilogue.of(context, sums, activation)
-    return short or Int8Epilogue.of(context, sums, activation, method)
+    return short or int8_epilogue(context, sums, activation, method)
 
 
 def _lower(

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
@@ -37,7 +36,7 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context, Lowering
-from crtexport.support.fixedpoint import Ints, Rounding, multiply_by_quantized_multiplier, wrap32
+from crtexport.support.fixedpoint import Rounding, multiply_by_quantized_multiplier, wrap32
 
 _LEAST, _MOST = 2, 31
 """Right shifts that SMMLAR can do."""
@@ -222,27 +221,6 @@ class Int8Epilogue(ScalarEpilogue):
         super().__init__(_constants(constants, method), method, method.places)
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation, context.output())
-
-    @staticmethod
-    def of(
-        context: Context, sums: IntegerSums, activation: Activation,
-        method: RequantMethod = RequantMethod.DSP, lifted: Ints | None = None,
-    ) -> Int8Epilogue | None:
-        """None if these instructions can't scale the sums. ``lifted``: how much more than their
-        products' sums those of each channel are."""
-        if sums.rounding is Rounding.FLOAT:
-            from crtexport.schedules.scalar.requantize_float import (  # noqa: PLC0415
-                epilogue_of,
-            )
-
-            return epilogue_of(context, sums, activation, method, lifted)
-        if lifted is not None:
-            sums = replace(sums, folded=sums.folded - lifted)
-        method = RequantMethod.DSP if method is RequantMethod.FPU else method
-        zero_point = context.quant(context.output()).zero_point[0]
-        limits = activation_range(activation, context.output())
-        constants = constants_of(sums, zero_point, limits)
-        return None if constants is None else Int8Epilogue(context, constants, activation, method)
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:

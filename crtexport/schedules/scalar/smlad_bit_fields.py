@@ -45,6 +45,7 @@ from crtexport.schedules.common.conv_geometry import IntegerSumLayer, Windows
 from crtexport.schedules.common.im2col_lines import MOST_LEFT, Im2colGather, LineTotals
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
+from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
 from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue
 
 STEPS = (1, 2, 4, 8, 16)
@@ -128,7 +129,7 @@ def candidates(context: Context) -> list[Candidate]:
     layer = IntegerSumLayer.of(context, DType.INT8, group=4)
     if layer is None or context.packed_bits is None:
         return []
-    scaling = Int8Epilogue.of(context, layer.sums, layer.op.activation)
+    scaling = int8_epilogue(context, layer.sums, layer.op.activation)
     if scaling is None or len(layer.windows.leftover_taps) > MOST_LEFT:
         return []
     return [

@@ -37,6 +37,7 @@ from crtexport.schedules.common.conv_geometry import IntegerSumLayer, Windows
 from crtexport.schedules.common.im2col_lines import MOST_LEFT, Im2colGather
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
+from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
 from crtexport.schedules.scalar.requantize_int8 import (
     ChannelConstants,
     Int8Epilogue,
@@ -76,7 +77,7 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
         return []
     windows = layer.windows
     method = RequantMethod.FPU if floats else RequantMethod.DSP
-    scaling = Int8Epilogue.of(context, layer.sums, layer.op.activation, method)
+    scaling = int8_epilogue(context, layer.sums, layer.op.activation, method)
     if scaling is None or len(windows.leftover_taps) > MOST_LEFT:
         return []
     if layer.sums.magnitudes[1::2].max(initial=0) * _REACH >= 1 << 23:

@@ -7,38 +7,38 @@ what is directly in it, and what its inner loops read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from crtexport.support.target import Flash
 
-if TYPE_CHECKING:
-    from crtexport.schedules.select.cost_model import Machine, Work
+Work = TypeVar("Work")
+CodeBytes: TypeAlias = Callable[[Mapping[Work, float]], float]
+"""A function from work, the number of operations of each kind, to the bytes of its code."""
 
 
-class LoopCode(Struct, frozen=True):
-    """A loop: ``turns`` each time that it begins; ``code``: work as it stands in its code, of
-    branches as far as they are likely, that of the loops ``inside`` included."""
+class LoopCode(Struct, Generic[Work], frozen=True):
+    """A loop, with ``turns`` iterations each time that it begins. ``code`` is the work that stands
+    in its code, including that of the loops ``inside``; that of branches is weighted with their
+    likelihood."""
 
     turns: float
     code: Mapping[Work, float]
-    inside: tuple[LoopCode, ...] = ()
+    inside: tuple[LoopCode[Work], ...] = ()
 
 
-def missed_lines(loops: Sequence[LoopCode], machine: Machine, flash: Flash) -> float:
+def missed_lines(
+    loops: Sequence[LoopCode[Work]], code_bytes: CodeBytes[Work], flash: Flash
+) -> float:
     """Returns the lines of code that a run of ``loops`` reads from flash."""
-    return sum(_missed(loop, machine, flash) for loop in loops)
+    return sum(_missed(loop, code_bytes, flash) for loop in loops)
 
 
-def _missed(loop: LoopCode, machine: Machine, flash: Flash) -> float:
-    size = _bytes(loop, machine)
+def _missed(loop: LoopCode[Work], code_bytes: CodeBytes[Work], flash: Flash) -> float:
+    size = code_bytes(loop.code)
     if size <= flash.code_cache:
         return size / flash.line
-    direct = max(size - sum(_bytes(one, machine) for one in loop.inside), 0.0)
-    return loop.turns * (direct / flash.line + missed_lines(loop.inside, machine, flash))
-
-
-def _bytes(loop: LoopCode, machine: Machine) -> float:
-    return machine.width * machine.instructions(loop.code)
+    direct = max(size - sum(code_bytes(inner.code) for inner in loop.inside), 0.0)
+    return loop.turns * (direct / flash.line + missed_lines(loop.inside, code_bytes, flash))

@@ -72,13 +72,17 @@ class Machine(Struct, frozen=True):
     def instructions(self, work: Mapping[Work, float]) -> float:
         return sum(self.weights[kind] * count for kind, count in work.items())
 
+    def code_bytes(self, work: Mapping[Work, float]) -> float:
+        """Returns the bytes of the code of ``work``."""
+        return self.width * self.instructions(work)
+
 
 class Counted(Struct):
     """Work of a run, and as it stands in the code."""
 
     run: dict[Work, float]
     code: dict[Work, float]
-    loops: tuple[LoopCode, ...] = ()
+    loops: tuple[LoopCode[Work], ...] = ()
 
 
 def counted(
@@ -103,8 +107,8 @@ def estimate(
     )
     return Cost(
         round(machine.instructions(work.run)),
-        round(machine.width * machine.instructions(work.code)),
-        0 if flash is None else round(missed_lines(work.loops, machine, flash)),
+        round(machine.code_bytes(work.code)),
+        0 if flash is None else round(missed_lines(work.loops, machine.code_bytes, flash)),
     )
 
 
@@ -161,7 +165,7 @@ class _Walk:
         # By depth of loops: how often what stands there runs, and how often it is written.
         self.times = [1.0]
         self.copies = [1.0]
-        self.loops: list[list[LoopCode]] = [[]]
+        self.loops: list[list[LoopCode[Work]]] = [[]]
         # The same as ``code``, of branches the part that is likely to run.
         self.used = dict.fromkeys(Work, 0.0)
         self.likely = 1.0

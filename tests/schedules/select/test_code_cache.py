@@ -17,25 +17,25 @@ from tests.helpers import target_of
 BYTES = CORTEX_M4.width * CORTEX_M4.weights[Work.SIMPLE]
 
 
-def loop(turns: float, size: float, *inside: LoopCode) -> LoopCode:
+def loop(turns: float, size: float, *inside: LoopCode[Work]) -> LoopCode[Work]:
     """``size`` bytes, those inside of it included."""
     return LoopCode(turns, dict.fromkeys(Work, 0.0) | {Work.SIMPLE: size / BYTES}, inside)
 
 
 @given(st.integers(1, 100), st.floats(1, 1000))
 def test_a_loop_that_fits_is_read_once(turns: int, size: float) -> None:
-    lines = missed_lines([loop(turns, size)], CORTEX_M4, USUAL_FLASH)
+    lines = missed_lines([loop(turns, size)], CORTEX_M4.code_bytes, USUAL_FLASH)
     assert round(lines * 16, 6) == round(size, 6)
 
 
 def test_a_longer_one_is_read_in_each_iteration_but_for_what_its_inner_loops_keep() -> None:
     longer, fitting = loop(10, 1600), loop(100, 480)
-    assert round(missed_lines([longer], CORTEX_M4, USUAL_FLASH)) == 10 * 100
+    assert round(missed_lines([longer], CORTEX_M4.code_bytes, USUAL_FLASH)) == 10 * 100
     around = loop(10, 1600, fitting)
-    assert round(missed_lines([around], CORTEX_M4, USUAL_FLASH)) == 10 * (70 + 30)
-    assert round(missed_lines([loop(10, 1600, loop(7, 1280))], CORTEX_M4, USUAL_FLASH)) == (
-        10 * (20 + 7 * 80)
-    )
+    assert round(missed_lines([around], CORTEX_M4.code_bytes, USUAL_FLASH)) == 10 * (70 + 30)
+    around = loop(10, 1600, loop(7, 1280))
+    lines = missed_lines([around], CORTEX_M4.code_bytes, USUAL_FLASH)
+    assert round(lines) == 10 * (20 + 7 * 80)
 
 
 def written_out(copies: int) -> Kernel:

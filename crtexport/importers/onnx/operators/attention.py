@@ -11,13 +11,14 @@ from functools import partial
 import numpy as np
 from msgspec import Struct
 
+from crtexport.importers.onnx.domains import PREVIEW
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import answer, image
 from crtexport.importers.onnx.operators.gather import wrapped
 from crtexport.importers.onnx.operators.matmul import product
 from crtexport.importers.onnx.operators.move import joined, section
 from crtexport.importers.onnx.operators.numbers import times
-from crtexport.importers.onnx.registry import PREVIEW, operator
+from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
     Add,

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.importers.onnx.builder import Blocks
+from crtexport.importers.onnx.domains import MICROSOFT
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.matmul import by_blocks
-from crtexport.importers.onnx.registry import MICROSOFT, operator
+from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import Add
 from crtexport.ir.types import DType

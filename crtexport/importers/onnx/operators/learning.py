@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.importers.onnx.domains import LEARNING
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.matmul import fully_connected
 from crtexport.importers.onnx.operators.numbers import by_norm
@@ -21,7 +22,7 @@ from crtexport.importers.onnx.operators.scores import (
     picked,
     transformed,
 )
-from crtexport.importers.onnx.registry import LEARNING, operator
+from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
     Abs,

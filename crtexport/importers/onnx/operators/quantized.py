@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from crtexport.importers.onnx.builder import Blocks
 from crtexport.importers.onnx.constants import bits_of, element_type
+from crtexport.importers.onnx.domains import MICROSOFT
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import FLOAT
 from crtexport.importers.onnx.quantized_constants import as_signed, centred, signed_scale, steps_of
-from crtexport.importers.onnx.registry import MICROSOFT, operator
+from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import (
     Add,

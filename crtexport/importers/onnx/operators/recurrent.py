@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from crtexport.importers.onnx.domains import MICROSOFT
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import joined, section
-from crtexport.importers.onnx.registry import MICROSOFT, operator
+from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import (
     Add,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.importers.onnx.domains import LEARNING
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.learning import linear
 from crtexport.importers.onnx.operators.scores import (
@@ -19,7 +20,7 @@ from crtexport.importers.onnx.operators.scores import (
     picked,
     transformed,
 )
-from crtexport.importers.onnx.registry import LEARNING, operator
+from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
     Add,
