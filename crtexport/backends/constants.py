@@ -1,9 +1,9 @@
 """The object that holds the constants of a package's models: one symbol and one section for each.
 
-Both backends can leave the constants to it. Code made by LLVM names the constants, or slots with
-their addresses where they may be any distance away; C sources, whose compiler's options nobody
-knows here, find them through a table of their addresses. No constant is in memory as a whole while
-the object is written.
+Both backends can leave the constants to it. LLVM's code refers to the constants or, if these may be
+any distance away, to pointers to them (slots). C sources find them through a table of their
+addresses, since the options of their compiler aren't known. No constant is in memory as a whole
+while the object is written.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from crtexport.support.target import Target
 LargeData = Literal["auto", "always", "never"]
 
 LARGE_THRESHOLD = 1 << 30
-"""Bytes of constants above which they go where the distance from code doesn't count."""
+"""Bytes of constants above which they are placed in ``.lrodata``."""
 
 
 class ConstantPlacement(Struct, frozen=True):
-    """``large``: in ``.lrodata``, which linkers may put any distance from code. ``table``: with the
-    table of addresses. ``slots``: under the name of each constant is a pointer near the code, and
-    the constant itself under that of :func:`stored_symbol`."""
+    """``large``: constants are in ``.lrodata``, which linkers may put any distance from code.
+    ``table``: there is a table of their addresses. ``slots``: the symbol of each constant is a
+    pointer near the code; the constant itself has the symbol :func:`stored_symbol`."""
 
     large: bool = False
     table: bool = False
@@ -50,22 +50,23 @@ _NEAR = ConstantPlacement()
 
 
 def constants_module(artifact: Artifact) -> Module:
-    """Returns the name of the object, and that it is one of constants."""
+    """Returns the object of the constants as a module with the role ``constants``."""
     return Module(f"{artifact.module}_constants", "constants")
 
 
 def table_symbol(artifact: Artifact) -> str:
-    """The table of the addresses of :attr:`Artifact.reached_constants`, in their order."""
+    """Returns the symbol of the table with the addresses of :attr:`Artifact.reached_constants`, in
+    their order."""
     return f"{artifact.prefix}_constant_table"
 
 
 def stored_symbol(symbol: str) -> str:
-    """Returns the name of a constant where its own is that of the slot with its address."""
+    """Returns the symbol of a constant whose own symbol is that of its slot."""
     return f"{symbol}.stored"
 
 
 def all_constants(artifacts: Sequence[Artifact]) -> tuple[Constant, ...]:
-    """The constants that the calls of any of these models read, each once."""
+    """Returns the constants that the calls of any of these models read, each once."""
     found = {c.symbol: c for artifact in artifacts for c in artifact.reached_constants}
     return tuple(found.values())
 
@@ -80,12 +81,12 @@ def is_large(
     artifact: Artifact, target: Target, mode: LargeData, threshold: int | None = None,
     others: Sequence[Artifact] = (),
 ) -> bool:
-    """Returns whether the constants go to ``.lrodata``: on x86-64, by ``mode``; "auto": when they
-    have more than ``threshold`` bytes together (default: :data:`LARGE_THRESHOLD`). ``others`` are
-    the further models of the package.
+    """Returns whether the constants are placed in ``.lrodata``, which only x86-64 has: always with
+    mode "always"; with "auto" if they have more than ``threshold`` bytes together (default:
+    :data:`LARGE_THRESHOLD`). ``others`` are the further models of the package.
 
-    Raises CrtExportError where that is asked for and the processor has no such section, and where
-    a 64-bit processor without it couldn't reach them.
+    Raises CrtExportError for "always" on other processors, and if the constants are too large for
+    the code of another 64-bit processor to reach.
     """
     models = (artifact, *others)
     held = (*all_constants(models), *_programs(models))
@@ -111,11 +112,11 @@ def constants_object(
     artifact: Artifact, target: Target, placement: ConstantPlacement = _NEAR,
     others: Sequence[Artifact] = (),
 ) -> Streamed | None:
-    """The object with the constants that the model's calls read, and those of ``others``, the
-    further models of the package; None where there are none.
+    """Returns the object with the constants that the calls of the model, and of ``others``, the
+    further models of the package, read; None if they read none.
 
-    Raises CrtExportError for a processor whose objects aren't known, and for constants whose bytes
-    aren't as many as they say.
+    Raises CrtExportError for a processor whose ELF objects aren't known, and for a constant with
+    another number of bytes than its elements have.
     """
     models = (artifact, *others)
     constants, images = all_constants(models), _programs(models)
@@ -141,7 +142,7 @@ def constants_object(
 
 
 def stored_chunks(constant: Constant, little_endian: bool) -> Iterator[bytes]:
-    """The bytes of a constant in a target's memory, in pieces."""
+    """Yields the bytes of a constant in a target's byte order, in pieces."""
     for piece in constant.data.chunks():
         if little_endian or constant.dtype.itemsize == 1:
             yield piece
@@ -166,8 +167,8 @@ def _data(constant: Constant, abi: ElfTarget, placement: ConstantPlacement) -> D
 
 
 def _pointers(symbol: str, names: Sequence[str], abi: ElfTarget, target: Target) -> Section:
-    """Addresses of constants, near code whatever the size of the constants; the loader may have to
-    relocate them."""
+    """Returns a section with the addresses of constants, near the code; if a loader has to relocate
+    them, it is writable until then (``.data.rel.ro``)."""
     word, moved = abi.bits // 8, target.reloc == "pic"
     return Section(
         f"{'.data.rel.ro' if moved else '.rodata'}.{symbol}",

@@ -15,9 +15,10 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 class Module(Struct, frozen=True):
     """One file of generated code: ``name`` is its base name without suffix.
 
-    ``role``: ``model`` has the entry points and whatever stays with them, ``kernels`` nothing but
-    kernels, ``constants`` nothing but those, ``metadata`` and ``registry`` the tables that runtimes
-    read. ``kernels`` are the symbols of the kernels in it, in the order of the artifact.
+    ``role``: ``model`` has the entry points and, unless they are in other files, kernels and
+    constants; ``kernels`` only kernels; ``constants`` only constants; ``metadata`` and ``registry``
+    the tables that runtimes read. ``kernels`` are the symbols of the kernels in it, in the order of
+    the artifact.
     """
 
     name: str

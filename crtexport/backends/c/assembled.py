@@ -1,4 +1,4 @@
-"""Functions whose instructions are given, in GNU C."""
+"""Prints functions that consist of given instructions, as inline assembly of GNU C."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CHANGED = '"r0", "r1", "r2", "r3", "r12", "lr", "cc", "memory"'
 
 
 def function(name: str, assembled: Assembled, kernel: Kernel) -> str:
-    """The definition of a function that consists of instructions alone: compilers add none and
-    don't look into it."""
+    """Returns the definition of a naked function with the given instructions, to which compilers
+    add none."""
     buffers = {buffer.name: buffer for buffer in kernel.buffers}
     params = []
     for number, argument in enumerate(assembled.arguments):
@@ -35,7 +35,8 @@ def function(name: str, assembled: Assembled, kernel: Kernel) -> str:
 
 
 def idle(loop: For, assembled: Assembled) -> Iterator[str]:
-    """Yields the variables from outside that a loop names, but not a call of its instructions."""
+    """Yields the variables from outside of ``loop`` that only its C code uses, but not the call of
+    the function with its instructions, so that compilers could warn about them."""
     named = {
         name for stmt in (loop, *walk(loop.body)) for expr in expressions(stmt)
         for name in variables(expr)

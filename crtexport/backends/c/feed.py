@@ -71,7 +71,7 @@ def whole(artifact: Artifact, feed: Feed[FunctionCall]) -> list[str]:
 
 
 def _wrapped(feed: Feed[FunctionCall]) -> list[str]:
-    """Further rows are computed like those before them."""
+    """Returns the lines that repeat the last cases of the row's function for all further rows."""
     first, like = feed.again
     return [
         f"        if (counters[0] == {like}u) {{", f"            counters[0] = {first}u;",
@@ -80,7 +80,8 @@ def _wrapped(feed: Feed[FunctionCall]) -> list[str]:
 
 
 def _left(hop: int) -> list[str]:
-    """The rows that are wanted until the next result, after ``count`` more."""
+    """Returns the lines that count ``count`` rows, and how many are missing until the next result.
+    """
     after = ["        counters[1] = 0u;"] if hop == 1 else [
         f"        count = (count - counters[1]) % {hop}u;",
         f"        counters[1] = count == 0u ? 0u : {hop}u - count;",
@@ -101,8 +102,9 @@ def _rest_of(artifact: Artifact) -> tuple[Statement, ...]:
 def _memory(
     artifact: Artifact, declared: Sequence[str], conditions: Sequence[str] = ()
 ) -> Iterator[list[str]]:
-    """Yields what is ``declared`` with pointers to the caller's memory, and the lines that leave a
-    function where any of these is NULL, or one of the conditions holds, and else assign them."""
+    """Yields the lines with the declarations ``declared`` and those of pointers to the caller's
+    memory, and then the lines that return an error if one of the pointers is NULL or one of
+    ``conditions`` holds, and that set the pointers otherwise."""
     pools = {
         **{pool.member: pool.name for pool in workspace_pools(artifact)
            if abi.takes_workspace(artifact)},
@@ -119,7 +121,7 @@ def _memory(
 
 
 def _unused(artifact: Artifact, pools: Mapping[str, str]) -> list[str]:
-    """Not every function uses all memory."""
+    """Returns the lines ``(void)pool;`` for memory that a function doesn't use."""
     return [f"    (void){name};" for name in pools.values() if name != workspace_name(artifact)]
 
 
@@ -150,7 +152,7 @@ def _prototype(
 
 
 def _row(artifact: Artifact, feed: Feed[FunctionCall], table: str | None) -> str:
-    """The function of a row: a case for each of the rows that differ."""
+    """Returns the function that is called for each row, with a case for each kind of row."""
     caller = Caller(artifact, workspace_name(artifact), state_name(artifact), table, of_row=True)
     cases: list[str] = []
     for number, segment in enumerate(feed.segments):
@@ -170,7 +172,7 @@ def _row(artifact: Artifact, feed: Feed[FunctionCall], table: str | None) -> str
 
 
 def _comment(feed: Feed[FunctionCall]) -> str:
-    lines = ["Computes what a row of the input makes possible."]
+    lines = ["Takes a row of the input, and computes as far as it allows."]
     for turn, row, _ in feed.places():
         if turn.times == 1:
             continue
@@ -186,7 +188,8 @@ def _comment(feed: Feed[FunctionCall]) -> str:
 
 
 def _position(feed: Feed[FunctionCall]) -> list[str]:
-    """The case of a row, and which turn of the rows it is that are computed alike."""
+    """Returns the lines that compute, from a row's number, the case that handles it (``segment``)
+    and how often this case has run before (``run``)."""
     lines = [
         "    uint32_t segment = number;", "    uint32_t run = 0u;", "", "    (void)row;",
     ]
@@ -215,7 +218,7 @@ def _position(feed: Feed[FunctionCall]) -> list[str]:
 
 
 def _rest(artifact: Artifact, table: str | None) -> str:
-    """The function of what runs once all rows are there."""
+    """Returns the function that computes the remaining layers after all rows."""
     rest = _rest_of(artifact)
     caller = Caller(artifact, workspace_name(artifact), state_name(artifact), table)
     prototype = _prototype(

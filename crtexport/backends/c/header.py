@@ -126,7 +126,7 @@ def _opening(artifact: Artifact) -> Lines:
     yield "/*! \\brief Result of the packed function only: wrong number or kind of arguments */"
     yield _define(artifact, "ERROR_ARGUMENTS", f"({abi.ERROR_ARGUMENTS})")
     if artifact.feed is not None:
-        yield "/*! \\brief Result: more rows than are wanted, or a result before all are there */"
+        yield "/*! \\brief Result: more rows than are missing, or a result before all were given */"
         yield _define(artifact, "ERROR_ROWS", f"({abi.ERROR_ROWS})")
     yield ""
 
@@ -337,29 +337,29 @@ def _feed(artifact: Artifact, feed: Feed[FunctionCall]) -> Lines:
     )
     yield ""
     yield from _documentation(
-        f'\\brief Forgets all rows: the module "{artifact.module}" wants those of its input anew',
+        f'\\brief Starts the input of the module "{artifact.module}" from its first row',
         "", *pools, f"\\return {_macro(artifact, 'OK')}" + (f" or {null}" if pools else ""),
     )
     yield f"{begin};"
     yield ""
     yield from _documentation(
-        "\\brief Computes what further rows of the input make possible",
+        "\\brief Takes the next rows of the input, and computes as far as they allow",
         "",
-        "As many as there are, in their order; nobody reads them afterwards.",
+        "Any number of rows at a time, in their order; they aren't read after the call.",
         *_kept(feed),
         "",
         f"\\param rows The next rows, {_macro(artifact, 'FEED_ROW_SIZE')} bytes each, aligned",
         "like their elements",
-        "\\param count How many they are", *pools,
-        "\\return The number of rows that are still wanted: 0 when all are there; or",
+        "\\param count The number of these rows", *pools,
+        "\\return The number of rows that are missing until the result, 0 if none is; or",
         f"{null}; or {wrong}: " + (
-            "nothing has begun" if feed.hop else "these are more than are wanted"
+            "the input wasn't started" if feed.hop else "there are more rows than are missing"
         ),
     )
     yield f"{more};"
     yield ""
     yield from _documentation(
-        "\\brief Computes the result, once all rows are there",
+        "\\brief Computes the result, after all rows of the input were given",
         *_next(artifact, feed),
         "",
         "\\param outputs Output tensors", *pools,
@@ -381,13 +381,13 @@ def _kept(feed: Feed[FunctionCall]) -> tuple[str, ...]:
 
 
 def _next(artifact: Artifact, feed: Feed[FunctionCall]) -> tuple[str, ...]:
-    """The lines about results after the first."""
+    """Returns the lines about results after the first."""
     if not feed.hop:
         return ()
     return (
         "", f"{_macro(artifact, 'FEED_HOP')} further rows make the next one, as if the window of",
-        "all rows had moved on: what was computed of the others is used again. No result has to be",
-        "asked for: rows can also be given past it.",
+        "all rows had moved on: what was computed of the others is used again. A result needn't be",
+        "computed: the next rows can also be given without it.",
     )
 
 

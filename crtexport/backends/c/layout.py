@@ -1,4 +1,4 @@
-"""Breaks long C statements into lines, where a person would."""
+"""Breaks long C statements into lines, outside of as many parentheses as possible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def folded(line: str, indent: str) -> Iterator[str]:
 
 
 def _best_break(line: str, room: int) -> int | None:
-    """The last of the outermost breaks within ``room`` characters."""
+    """Returns the position of the last break with the fewest open parentheses within ``room``
+    characters; None if there is no break."""
     best: tuple[int, int] | None = None
     for match in _BREAK.finditer(line, 0, room + 1):
         before = line[: match.start()]

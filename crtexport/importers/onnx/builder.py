@@ -51,7 +51,8 @@ class Blocks(Struct, frozen=True):
 
 
 class Builder:
-    """The tensors and nodes so far. ``name`` and ``origin`` are those of the next node."""
+    """Builds a Graph: ``tensors`` and ``nodes`` are those that were added. ``name`` and ``origin``
+    are given to the next node."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []

@@ -42,10 +42,12 @@ _SHOWN = 6
 def with_integer_operators(
     graph: Graph, integers: Mapping[int, int], unsigned: Collection[int], numerics: Numerics
 ) -> Graph:
-    """Returns the network with operators of integers where they give what real ones do.
+    """Returns the network with operators of integers in place of those of real numbers between
+    DequantizeLinear and QuantizeLinear, where the results are the same.
 
-    ``integers`` has the tensor of integers that each constant of real numbers is made of,
-    ``unsigned`` those that stand for uint8. ``numerics``: whose integers these will be.
+    ``integers`` maps a constant of real numbers to the tensor of integers from which it is
+    dequantized; ``unsigned`` are the tensors that were uint8 in the file. ``numerics`` is the
+    runtime whose integers are computed.
     """
     if not integers and not any(
         isinstance(node.op, ops.Dequantize | ops.Quantize) or _scales_in_floats(node)
@@ -62,7 +64,7 @@ def _scales_in_floats(node: Node) -> bool:
 
 
 class _Rewriting:
-    """``real``: the integers that a tensor of real numbers stands for."""
+    """``real`` maps a tensor of real numbers to the tensor of integers that it dequantizes."""
 
     def __init__(
         self, graph: Graph, integers: Mapping[int, int], unsigned: Collection[int],
@@ -192,7 +194,7 @@ class _Rewriting:
         return False
 
     def _scales(self, source: int, target: int) -> bool:
-        """Returns whether integers can be requantized to the scale of others."""
+        """Returns whether tensor ``source`` can be requantized to the scale of ``target``."""
         types = self.type(source), self.type(target)
         return types[0] == types[1] or any(t.dtype is not DType.INT16 for t in types) or not any(
             self.quant(t).zero_point[0] for t in (source, target)

@@ -38,8 +38,9 @@ class Resizing(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """An axis of ``size`` elements that becomes one of ``wanted``, scaled by ``scale``; ``region``
-    is the part of the input that tf_crop_and_resize takes, in parts of the whole."""
+    """An axis of ``size`` elements that is resized to ``wanted`` elements, by the factor ``scale``.
+    ``region`` is (start, end) of the part that tf_crop_and_resize takes, as fractions of the axis.
+    """
 
     size: int
     wanted: int
@@ -48,8 +49,9 @@ class Line(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """Indices, (wanted, taps), and float64 weights of the same shape. ``inside``: the positions
-    from the first on and up to the last that have values; the others lie outside of the image."""
+    """For each output element the indices of input elements, shape (wanted, taps), and their
+    float64 weights, of the same shape. ``inside`` are the bounds of the output positions that have
+    values; the others lie outside of the image."""
 
     indices: Array
     weights: Array
@@ -61,7 +63,7 @@ class Table(Struct, frozen=True):
         return bool(self.indices.shape[1] == 1)
 
     def dense(self, size: int) -> Array:
-        """Returns the matrix (wanted, size) that the table stands for."""
+        """Returns the same interpolation as a matrix (wanted, size)."""
         matrix = np.zeros((len(self.indices), size))
         rows = np.broadcast_to(np.arange(len(self.indices))[:, None], self.indices.shape)
         np.add.at(matrix, (rows, self.indices), self.weights)
@@ -125,8 +127,8 @@ def table(resizing: Resizing, line: Line) -> Table:
 
 
 def _linear(x: Array, size: int) -> tuple[Array, Array]:
-    """Returns indices and weights of the two neighbours of each place, whose float32 weights are
-    those of ONNX Runtime; of the first alone where no place needs the second."""
+    """Returns indices and weights, (positions, taps), of the two neighbours of each position; one
+    tap if no position needs the second. Weights are rounded to float32 as in ONNX Runtime."""
     x = np.clip(x, np.float32(0), np.float32(size - 1))
     first = x.astype(np.int64)
     second = np.minimum(first + 1, size - 1)

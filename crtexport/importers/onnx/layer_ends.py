@@ -1,5 +1,4 @@
-"""The nodes between a layer of real numbers and its QuantizeLinear: clamps, and a bias that is
-added in a node of its own."""
+"""The nodes between a layer of real numbers and its QuantizeLinear: clamps, an Add of a bias."""
 
 from __future__ import annotations
 

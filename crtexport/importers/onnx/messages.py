@@ -1,7 +1,7 @@
 """The messages of an ONNX file that an import reads, with the fields that it uses.
 
 A class lists its fields as ``{number: (name, kind)}``; ``read`` makes the record. Field numbers are
-those of onnx.proto3. Tensors' data stay spans of the file.
+those of onnx.proto3. Data of tensors aren't copied: they are ranges of the file.
 """
 
 from __future__ import annotations

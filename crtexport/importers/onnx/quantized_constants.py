@@ -1,5 +1,4 @@
-"""Constants of integers with scales: the real numbers that they stand for, and their elements in
-another order."""
+"""Constants of integers with scales: dequantizes them, and reorders their elements."""
 
 from __future__ import annotations
 

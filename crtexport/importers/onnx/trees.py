@@ -48,9 +48,9 @@ def tables(
     roots: Iterable[Hashable], branches: Mapping[Any, TreeBranch], leaves: Mapping[Any, Array],
     width: int,
 ) -> TreeTables:
-    """Returns the tables of trees: ``branches`` and ``leaves`` by whatever names them; equal leaves
-    are there once. Raises CrtExportError for names and features that aren't there, and for
-    circles."""
+    """Returns the tables of the trees with the roots ``roots``. ``branches`` and ``leaves`` are by
+    any keys that roots and branches refer to; equal leaves are stored once. Raises CrtExportError
+    for references to missing branches, leaves or features, and for cycles."""
     made = _Tables(branches, leaves, width)
     return made.finish([made.tree(root) for root in roots])
 

@@ -42,8 +42,8 @@ class Value(Struct, frozen=True):
 
     @property
     def order(self) -> Axis | None:
-        """ONNX's axes in the order in which they lie in memory, those of one element wherever; None
-        where an axis doesn't lie in one piece."""
+        """Returns ONNX's axes in the order in which they lie in memory (axes of size 1 anywhere);
+        None if an axis isn't contiguous there."""
         places = []
         for number, axis in enumerate(self.axes):
             moving = [atom for atom in axis if self.atoms[atom] != 1]
@@ -153,8 +153,7 @@ def stored(tensor: int, shape: Sequence[int], order: Sequence[int] | None = None
 
 
 def is_sorted(sequence: Sequence[int], atoms: Sequence[int]) -> bool:
-    """Returns whether atoms in this sequence lie in it already; those of one element may be
-    anywhere."""
+    """Returns whether the atoms are in memory in this sequence; those of size 1 may be anywhere."""
     if 0 in atoms:
         return True
     moving = [atom for atom in sequence if atoms[atom] != 1]
@@ -178,5 +177,5 @@ def runs(sequence: Sequence[int], atoms: Sequence[int]) -> list[list[int]]:
 
 
 def channels_last(rank: int) -> Axis:
-    """Returns the order of axes that the kernels want: (0, 2, …, rank - 1, 1)."""
+    """Returns the order of axes in which kernels read images: (0, 2, …, rank - 1, 1)."""
     return (0, *range(2, rank), 1)

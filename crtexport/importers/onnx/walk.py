@@ -1,4 +1,5 @@
-"""From node to node: names and what they stand for, functions and graphs inside of nodes."""
+"""Reads the nodes of an ONNX graph one after the other, with the functions that they call and the
+graphs inside of them; keeps the value of each name."""
 
 from __future__ import annotations
 
@@ -180,8 +181,7 @@ class Walker:
         return [frame.scope[output.name] for output in graph.outputs]
 
     def standard(self, node: OnnxNode) -> Value:
-        """Returns what the operator of ``node``, one of the standard's with one output, computes.
-        """
+        """Returns the output of ``node``, an operator of the standard with one output."""
         row = find(ONNX, node.info.operator)
         if row is None:
             raise ValueError(f"no operator {node.info.operator}")

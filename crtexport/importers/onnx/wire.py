@@ -1,7 +1,7 @@
 """The protobuf wire format: fields of a message as ranges of a file, every length checked.
 
-Nothing is copied but what a caller asks for: bytes, strings and messages are spans of the mapped
-file. Numbers of packed lists are decoded all at once by NumPy.
+Bytes, strings and messages are ranges of the mapped file, which are copied only when a caller reads
+them. Numbers of packed lists are decoded all at once by NumPy.
 """
 
 from __future__ import annotations

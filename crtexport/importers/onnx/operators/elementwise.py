@@ -114,8 +114,8 @@ def mean(node: OnnxNode) -> Value:
 
 @operator("Mod", inputs=(2, 2), follows=True)
 def modulo(node: OnnxNode) -> Value:
-    """With ``fmod`` the remainder has the sign of the dividend, as in C, else that of the divisor.
-    """
+    """Mod: with ``fmod`` the remainder has the sign of the dividend, as in C, else that of the
+    divisor."""
     a, b = node.all()
     if not node.integer("fmod", 0):
         return pairwise(node, FloorMod(), _NUMBERS, a, b)

@@ -28,7 +28,7 @@ _RULES = {
 
 @operator("LinearAttention", inputs=(3, 6), oldest=27)
 def linear_attention(node: OnnxNode) -> list[Value | None]:
-    """Each step becomes nodes of its own."""
+    """LinearAttention: each step of the sequence becomes its own nodes."""
     node.ignore("chunk_size")  # a hint
     several, shared = node.integer("q_num_heads"), node.integer("kv_num_heads")
     queries = split_heads(node, node.input(0), several)

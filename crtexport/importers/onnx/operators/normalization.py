@@ -1,4 +1,4 @@
-"""Normalizations by constant statistics, or by those of the data."""
+"""Normalizations by constant mean and variance, or by those of the data."""
 
 from __future__ import annotations
 

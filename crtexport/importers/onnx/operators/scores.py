@@ -100,8 +100,9 @@ def _softmax_zero(node: OnnxNode, scores: Value) -> Value:
 
 
 def binary_scores(node: OnnxNode, score: Value, transform: str, *, probability: bool) -> Value:
-    """Returns the scores of both classes, (rows, 2), by that of the second, as ONNX Runtime does:
-    1 - p and p of a probability, -s and s of others. Of the transforms only LOGISTIC matters."""
+    """Returns the scores of both classes, (rows, 2), computed from the second one's, ``score``, as
+    ONNX Runtime does: 1 - p and p for a probability, -s and s for other scores. Of the transforms,
+    only LOGISTIC changes them."""
     if transform == "LOGISTIC":
         other = node.unary(Logistic(), node.unary(Neg(), score))
         score = node.unary(Logistic(), score)

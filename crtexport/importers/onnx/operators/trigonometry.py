@@ -52,8 +52,8 @@ def tan(node: OnnxNode) -> Value:
 
 @operator("Asin", "Acos", follows=True)
 def arc(node: OnnxNode) -> Value:
-    """Computed through the tangent, x / sqrt((1 - x)(1 + x)), or that of half the angle, sqrt((1 -
-    x) / (1 + x))."""
+    """Asin and Acos, through the arctangent: asin(x) = atan(x / sqrt((1 - x)(1 + x))), acos(x) =
+    2 atan(sqrt((1 - x) / (1 + x)))."""
     x = node.input(0)
     one = node.like(1, x)
     below, above = node.elementwise(Sub(), one, x), node.elementwise(Add(), one, x)

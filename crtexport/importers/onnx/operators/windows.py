@@ -55,8 +55,9 @@ def halves(total: int, node: OnnxNode) -> Pair:
 
 
 class PaddedAxis(Struct, frozen=True):
-    """One axis of an image under windows of ``taps``; ``before`` and ``after`` are the cells around
-    it that windows reach, ``asked`` those after it that the file asks for."""
+    """The padding of one axis of an image for windows of ``taps`` elements. ``before`` and
+    ``after`` are the padded elements that windows reach, ``asked`` the padding after the axis as in
+    the file."""
 
     taps: int
     stride: int
