@@ -26,6 +26,7 @@ from crtexport.cli.options import (
     accelerator_option,
     board_option,
     choices_options,
+    const_inputs_option,
     emit_option,
     feed_option,
     force_option,
@@ -39,6 +40,7 @@ from crtexport.cli.options import (
     pool_option,
     ram_option,
     stream_option,
+    system_lib_option,
     timeout_option,
     weights_option,
     with_output,
@@ -74,10 +76,7 @@ if TYPE_CHECKING:
     "the caller's.",
 )
 @io_option
-@click.option(
-    "--const-inputs", is_flag=True,
-    help="Inputs are read from flash, so they need no RAM.",
-)
+@const_inputs_option
 @pool_option
 @click.option(
     "--large-data", type=Words(["auto", "always", "never"]), default="auto",
@@ -94,10 +93,7 @@ if TYPE_CHECKING:
     help="The NAME in tvmgen_NAME_run and all other symbols; by default the model's. For several "
     "models, repeat it in their order.",
 )
-@click.option(
-    "--no-system-lib", is_flag=True,
-    help="Leave out TVMSystemLibEntryPoint, for firmware that links several packages.",
-)
+@system_lib_option
 @click.option(
     "--split", type=Words(SPLITS),
     help=(
@@ -149,7 +145,7 @@ if TYPE_CHECKING:
 @with_output
 def command(
     out: Output, models: tuple[Path, ...], board: str | None, output: Path | None,
-    names: tuple[str, ...], no_system_lib: bool, folder: Path | None, depfile: Path | None,
+    names: tuple[str, ...], folder: Path | None, depfile: Path | None,
     application: Path | None, tune_it: bool, run_it: bool, input_file: Path | None, outside: bool,
     force: bool, timeout: float, **chosen: Unpack[ExportChanges],
 ) -> None:
@@ -173,7 +169,7 @@ def command(
     from crtexport.pipeline import driver  # noqa: PLC0415
 
     _find_tree(application)
-    chosen |= {"module_name": names or None, "system_lib": not no_system_lib}
+    chosen |= {"module_name": names or None}
     options = driver.ExportOptions(**chosen)
     read: Sequence[driver.Model] = models
     with out.steps() as step:

@@ -342,6 +342,25 @@ def io_option(command: Command) -> Command:
     )(command)
 
 
+def const_inputs_option(command: Command) -> Command:
+    """``--const-inputs``"""
+    return click.option(
+        "--const-inputs", is_flag=True, help="Inputs are read from flash, so they need no RAM.",
+    )(command)
+
+
+def system_lib_option(command: Command) -> Command:
+    """``--no-system-lib``; the command gets ``system_lib``, which is False with it."""
+    return click.option(
+        "--no-system-lib", "system_lib", is_flag=True, callback=_system_lib,
+        help="Leave out TVMSystemLibEntryPoint, for firmware that links several packages.",
+    )(command)
+
+
+def _system_lib(_context: click.Context, _parameter: click.Parameter, left_out: bool) -> bool:
+    return not left_out
+
+
 def array_options(command: Command) -> Command:
     """``--input`` and ``--output``, both .npz."""
     command = click.option(

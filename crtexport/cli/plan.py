@@ -15,6 +15,7 @@ from crtexport.cli.options import (
     accelerator_option,
     board_option,
     choices_options,
+    const_inputs_option,
     io_option,
     model_argument,
     note_board,
@@ -40,10 +41,7 @@ if TYPE_CHECKING:
 )
 @weights_option
 @io_option
-@click.option(
-    "--const-inputs", is_flag=True,
-    help="Inputs stay in flash: they take no RAM of the board.",
-)
+@const_inputs_option
 @pool_option
 @numerics_option
 @accelerator_option

@@ -20,6 +20,7 @@ from crtexport.cli.options import (
     accelerator_option,
     board_option,
     choices_options,
+    const_inputs_option,
     emit_option,
     feed_option,
     input_option,
@@ -30,6 +31,7 @@ from crtexport.cli.options import (
     pool_option,
     ram_option,
     stream_option,
+    system_lib_option,
     timeout_option,
     tuning_option,
     weights_option,
@@ -60,13 +62,11 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @stream_option
 @weights_option
 @io_option
-@click.option(
-    "--const-inputs", is_flag=True,
-    help="Inputs are read from flash, so they need no RAM.",
-)
+@const_inputs_option
 @pool_option
 @numerics_option
 @accelerator_option
+@system_lib_option
 @choices_options
 @tuning_option
 @click.option(

@@ -215,6 +215,25 @@ def test_operators_without_code_of_their_own_are_named(
     ]
 
 
+def test_a_model_with_too_many_tensors_for_the_registry_is_reported_without_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m = ModelBuilder()
+    x = m.tensor("x", (4,), "float32")
+    outputs = [m.tensor(f"y{number}", (4,), "float32") for number in range(12)]
+    for output in outputs:
+        m.op("ABS", [x], [output])
+    (tmp_path / "m.tflite").write_bytes(m.build([x], outputs))
+    words = [str(tmp_path / "m.tflite"), "--board", BOARD]
+    assert main(["report", *words]) == 2
+    assert "leave the registry out with --no-system-lib" in capsys.readouterr().err
+    data = reported(capsys, *words, "--no-system-lib")
+    assert len([one for one in data["tensors"] if one["space"] == "output"]) == 12
+    assert data["reproduce"]["command"] == (
+        f"crtexport report m.tflite --board {BOARD} --no-system-lib"
+    )
+
+
 def test_this_computer_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(DIGITS), "--measure"]) == 2
     assert "`crtexport bench` times models here" in capsys.readouterr().err
