@@ -21,7 +21,9 @@ from crtexport.importers.crtjson import schema
 from crtexport.package_actions import Simulated
 from crtexport.pipeline.result import Exported
 from crtexport.reports.bench import Bench
+from crtexport.reports.difference import Change, Difference, LayerChange
 from crtexport.reports.peers import figures_for
+from crtexport.reports.plans import PlanPoint, Plans
 from crtexport.support.short import line, table
 from crtexport.verification import (
     LayerComparison,
@@ -85,7 +87,11 @@ def measured() -> dict[str, Any]:
     sections = Sections(flash, ram, symbols)
     calls = tuple(WatchedCall(f"f{n}", Spent(n)) for n in range(99))
     arrays = tuple((np.arange(1000),) for _ in range(99))
+    points = tuple(PlanPoint(("--ram", f"{n}"), n, n, 900, 99, 3, True) for n in range(1, 99))
+    change = Change("flash", 1, 2, "+0")
     return {
+        "plan": Plans("kws", "mps2_an386", points, points[0], points[0]),
+        "diff": Difference((change,), (LayerChange("conv", change, change, change),) * 99, ()),
         "run": RunResult(arrays, 1000, 900, True, flash, ram, 96, symbols, calls),
         "build": BuildResult(Path("build/firmware.elf"), sections),
         "sections": sections,
@@ -104,7 +110,7 @@ def test_results_are_short_where_they_are_shown(exported: Exported, simulated: S
     model = exported.models[0]
     shown = {
         "export": exported, "prepared": model, "load": exported.read[0], "graph": model.graph,
-        "lowered": model.lowered, "plan": model.plan, "artifact": model.artifact,
+        "lowered": model.lowered, "model.plan": model.plan, "artifact": model.artifact,
         "inspect": crtexport.inspect(exported.path), "simulate": simulated,
         **{f"tensor {n}": tensor for n, tensor in enumerate(model.graph.tensors)},
         **{f"node {n}": node for n, node in enumerate(model.graph.nodes)},

@@ -10,6 +10,7 @@ from msgspec import Struct
 from crtexport.firmware.sizes import parse_size
 from crtexport.reports.figures import Layer, Report
 from crtexport.support.errors import CrtExportError
+from crtexport.support.short import count, line, table
 
 FIGURES = ("flash", "ram", "stack", "instructions", "macs", "code", "weights", "workspace")
 """Figures of a report that can have a limit."""
@@ -72,6 +73,20 @@ class Difference(Struct, frozen=True):
     figures: tuple[Change, ...]
     layers: tuple[LayerChange, ...]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        changed = [change for change in self.figures if change.more]
+        return line(
+            "Difference", f"{count(len(self.layers), 'changed layer')};",
+            ", ".join(f"{change.what} {change.more:+,}" for change in changed),
+            "" if self.within else "(beyond limits)",
+        )
+
+    def _repr_html_(self) -> str:
+        return table("Difference", [
+            (change.what, change.before, change.after, change.more, change.beyond or None)
+            for change in self.figures
+        ], ("", "before", "after", "change", "beyond the limit"))
 
     @property
     def within(self) -> bool:

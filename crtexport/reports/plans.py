@@ -20,6 +20,7 @@ from crtexport.pipeline.result import Prepared, usage_of
 from crtexport.reports.layers import layers_of, total_instructions
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.errors import CrtExportError
+from crtexport.support.short import count, line, table
 
 LEVELS: tuple[Level, ...] = ("size", "balanced", "speed")
 
@@ -53,6 +54,21 @@ class Plans(Struct, frozen=True):
     points: tuple[PlanPoint, ...]
     usual: PlanPoint
     fed: PlanPoint | None = None
+
+    def __repr__(self) -> str:
+        rams = [point.ram for point in self.points]
+        return line(
+            "Plans", self.model, f"on {self.board}:", f"{count(len(rams), 'plan')},",
+            f"{min(rams, default=0):,} to {max(rams, default=0):,} B of RAM",
+        )
+
+    def _repr_html_(self) -> str:
+        fits = {True: "yes", False: "no", None: None}
+        return table(f"Plans of {self.model} on {self.board}, estimated", [
+            (" ".join(p.options), p.workspace, p.ram, p.instructions, p.code, p.by_rows,
+             fits[p.fits])
+            for p in (*self.points, *(() if self.fed is None else (self.fed,)))
+        ], ("options", "workspace", "RAM", "instructions", "code", "layers by rows", "fits"))
 
     @property
     def chosen(self) -> PlanPoint | None:
