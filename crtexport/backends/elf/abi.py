@@ -18,10 +18,13 @@ NEAR = 1 << 31
 
 
 class ElfTarget(Struct, frozen=True):
-    """``address`` is the relocation for the address of a symbol, in the form of ``rela``: with its
-    addend beside it, or in place. ``stack_note``: objects say that they need no executable stack;
-    Arm's bare-metal GCC never does, and its linker warns when only some do. ``large`` is the flag
-    of sections that may be any distance from code, 0 where there is none."""
+    """The properties of a processor's ELF objects.
+
+    ``address`` is the type of the relocation for the address of a symbol. ``rela``: relocations
+    contain their addend; else it is in the place that they change. ``stack_note``: objects have the
+    section that says that they need no executable stack. Those of Arm's bare-metal GCC never have
+    it, and its linker warns if only some objects do. ``large`` is the flag of sections that may be
+    any distance from code, 0 if the processor has none."""
 
     machine: int
     bits: int

@@ -23,7 +23,7 @@ _SHF_INFO_LINK = 0x40
 _ET_REL, _EV_CURRENT = 1, 1
 _GLOBAL_OBJECT, _HIDDEN = 1 << 4 | 1, 2
 MAX_SECTIONS = 0xFE00
-"""Further sections would need the extended numbers that not every linker reads."""
+"""The most sections. More need extended section numbers, which not every linker reads."""
 
 
 class Data(Struct, frozen=True):
@@ -215,7 +215,7 @@ class _Object:
 
 
 def _body(headers: Sequence[_Header], at: int) -> Iterator[bytes]:
-    """The data of ``headers``, from file position ``at`` on, with zeros between."""
+    """Yields the data of ``headers`` from file position ``at`` on, with zeros in the gaps."""
     for header in headers:
         if header.source is None:
             continue

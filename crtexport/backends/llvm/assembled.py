@@ -1,4 +1,4 @@
-"""Functions whose instructions are given."""
+"""Prints functions that consist of given instructions."""
 
 from __future__ import annotations
 

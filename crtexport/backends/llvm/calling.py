@@ -1,7 +1,8 @@
-"""Calling conventions of kernels. Arguments that all calls have in common are printed into the
+"""Calling conventions of kernels. Arguments that are equal in all calls become constants of the
 kernel.
 
-Where LLVM sees all calls it does the same; printed, a kernel is the same code in any module.
+LLVM does the same where it sees all calls. Since it is done before, a kernel has the same code in
+any module, also without its callers.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from crtexport.support.target import Target
 
 
 class Calling(Struct, frozen=True):
-    """``bound``: the operands printed into a kernel instead of parameters, by position, buffers
-    first. ``convention`` is empty where code that isn't printed here calls it."""
+    """The convention of a kernel. ``bound`` are the constant operands that replace parameters, by
+    position, buffers first. ``convention`` is LLVM's name of the convention, or empty (C's) if code
+    of other modules calls the kernel."""
 
     bound: Mapping[int, ConstantArg | ScalarArg] = field(default_factory=dict)
     convention: str = ""
 
 
 class Callings:
-    """The conventions of the kernels of ``artifact``; kernels that other models call have the plain
-    one."""
+    """The conventions of the kernels of ``artifact``. Kernels that other models call have C's
+    convention, without bound operands."""
 
     def __init__(self, artifact: Artifact) -> None:
         self._calls: dict[str, list[tuple[Arg, ...]]] = {}
@@ -42,7 +44,7 @@ class Callings:
         return Calling({
             position: arg for position, arg in enumerate(calls[0])
             if isinstance(arg, ConstantArg | ScalarArg)
-            # As text: as values, 0.0 and -0.0 are equal.
+            # Compared as text, since 0.0 == -0.0.
             and all(repr(other[position : position + 1]) == repr((arg,)) for other in calls)
         }, "fastcc ")
 
@@ -58,8 +60,8 @@ class Callings:
         )
 
     def alone(self, symbol: str) -> bool:
-        """Returns whether a kernel compiles to the same code whatever calls it: LLVM may specialize
-        kernels that are called more than once."""
+        """Returns whether a kernel compiles to the same code whatever calls it. That doesn't hold
+        for kernels that are called more than once: LLVM may specialize them for a call."""
         return len(self._calls.get(symbol, [])) <= 1 and symbol not in self._common
 
 

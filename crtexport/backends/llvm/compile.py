@@ -1,4 +1,4 @@
-"""From artifacts and LLVM modules to objects, in parallel, in processes of :mod:`.pool`."""
+"""Compiles artifacts and LLVM modules to objects, in parallel, in processes of :mod:`.pool`."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Compiler:
 
     ``optimize`` is size, balanced or speed, ``split`` none, operator or auto
     (:func:`.split.partition`). ``options`` are groups of an origin and the options from
-    there; the rest is as in :func:`compile_modules`. Making a Compiler starts LLVM, so that it is
-    there when the first artifact is, and lets it check the options meanwhile.
+    there; the rest is as in :func:`compile_modules`. Making a Compiler starts LLVM and lets it
+    check the options, so that it is ready when the first artifact is.
     """
 
     def __init__(
@@ -95,9 +95,10 @@ class Compiler:
     def started(
         self, *artifacts: Artifact, counted: Counted | None = None
     ) -> Iterator[Callable[[Shape], dict[Module, bytes]]]:
-        """Compiles the models of a package while the context lasts; yields a function that waits
-        for the objects, each shaped while others are still made, and tells ``counted`` how many
-        of all are done. Errors as of :meth:`compile`."""
+        """Compiles the models of a package in the background while the context lasts. Yields a
+        function that waits for the objects and applies a Shape to each as soon as it is compiled.
+        ``counted`` is called with the number of compiled modules and of all. Raises what
+        :meth:`compile` raises."""
         modules: list[Module] = []
 
         def printed() -> Iterator[tuple[str, str]]:
@@ -132,17 +133,18 @@ def compile_modules(
     llvm_options: Sequence[str] = (), jobs: int | None = None, timeout: float = TIMEOUT,
     keep_failed: Path | None = None,
 ) -> dict[str, bytes]:
-    """File name of each module (``x_lib0.ll``) → its text, to ``x_lib0.o`` → its object.
+    """Compiles modules. ``modules`` maps file names (``x_lib0.ll``) to LLVM IR; returns the objects
+    by their names (``x_lib0.o``).
 
     ``optimize`` is size, balanced or speed; ``llvm_options`` are LLVM's own; ``jobs`` is the
-    number of worker processes, by default as many as are worth it. The bytes depend neither on
-    ``jobs`` nor on what else is compiled before or at the same time. A module takes at most
-    ``timeout`` seconds.
+    number of worker processes, by default one for each processor and module. The bytes depend
+    neither on ``jobs`` nor on what else is compiled before or at the same time. A module takes at
+    most ``timeout`` seconds.
 
-    All modules are tried. Raises CrtExportError that names those that LLVM rejects, crashes on or
-    doesn't finish, and the function where that can be told; their text is then written into the
-    folder ``keep_failed``, if one is given. Raises ToolMissingError when llvmlite can't be
-    imported.
+    All modules are compiled, even if one fails. Then raises CrtExportError, which names the modules
+    that LLVM rejects, crashes on or doesn't finish, and the function if it can be found out. The
+    text of these modules is written into the folder ``keep_failed``, if one is given. Raises
+    ToolMissingError if llvmlite can't be imported.
     """
     if jobs is None:
         jobs = _processes(sum(len(text) > _SMALL for text in modules.values()))
@@ -167,10 +169,10 @@ def compilation(
     llvm_options: Sequence[str] = (), timeout: float = TIMEOUT, keep_failed: Path | None = None,
     counted: Counted | None = None,
 ) -> Iterator[Callable[[Shape], dict[str, bytes]]]:
-    """Runs :func:`compile_modules` while the caller does something else: yields a function that
-    waits for the objects, shapes each as it comes, and raises its errors. LLVM works on the first
-    modules while others are still being printed. Modules that aren't begun when the context ends
-    are dropped."""
+    """Runs :func:`compile_modules` in the background: yields a function that waits for the objects,
+    applies a Shape to each, and raises the errors of :func:`compile_modules`. LLVM compiles the
+    first modules while others are still being printed. When the context ends, modules that weren't
+    begun are dropped."""
     if not 0 < timeout <= threading.TIMEOUT_MAX:
         raise CrtExportError(f"{timeout:g} seconds are no time to wait for LLVM")
     if jobs < 1:
@@ -260,7 +262,7 @@ class _Job:
         self._using.add(worker)
         try:
             if self._abandoned:
-                raise CrashError("nobody waits for this any more")
+                raise CrashError("the compilation was abandoned")
             yield
         finally:
             self._using.discard(worker)
@@ -299,9 +301,8 @@ def _failure(
 
 
 def _find_function(error: CrtExportError, name: str, text: str, job: _Job) -> None:
-    """Adds the function that LLVM fails on to the location, where LLVM didn't name it.
-
-    It is found by compiling each function by itself.
+    """Adds to the location of ``error`` the function that LLVM fails on, if LLVM didn't name it.
+    Finds it by compiling each function separately.
     """
     if not isinstance(error, CrashError) or len(error.location) > 1:
         return

@@ -31,11 +31,11 @@ def deactivate_sections(data: bytes, prefixes: Sequence[str]) -> bytes:
 
 
 def begin_with_code(data: bytes) -> bytes:
-    """Returns ``data``, an object for 32-bit Arm, in which tools take what functions begin with for
-    instructions, where these were given as bytes.
+    """Returns ``data``, an object for 32-bit Arm, in which functions that begin with bytes of
+    machine code are marked as instructions.
 
-    LLVM says by the symbols ``$d`` and ``$t`` where data and instructions begin. One of data at the
-    beginning of a section that has instructions behind it is turned into one of those.
+    The symbols ``$d`` and ``$t`` mark where data and instructions begin; LLVM takes given bytes for
+    data. A ``$d`` at the beginning of a section that also has instructions becomes a ``$t``.
     """
     result = bytearray(data)
     sections = list(_sections(data))
@@ -60,12 +60,12 @@ def begin_with_code(data: bytes) -> bytes:
 
 
 def reach_through_slots(data: bytes, symbols: Collection[str]) -> bytes:
-    """Returns ``data``, an object for x86-64, with ``symbols`` addressed through slots of ours.
+    """Returns ``data``, an object for x86-64 that reaches ``symbols`` through slots.
 
-    Where it loads the address of one of them from the linker's table of addresses, it loads what is
-    stored under the symbol instead: a pointer near the code (``ConstantPlacement``). For
-    linkers replace their tables by distances from the code without looking whether 32 bits hold
-    them: gold always does, mold 1.10 where relocations say that it may.
+    LLVM's code loads their addresses from the linker's table (GOT). In the result, it loads them
+    from the symbols themselves, which are pointers near the code (``ConstantPlacement``). The GOT
+    can't be used: linkers replace such loads by distances from the code without checking that these
+    fit 32 bits (gold always, mold 1.10 if relocations allow it).
     """
     result = bytearray(data)
     sections = list(_sections(data))
@@ -85,7 +85,8 @@ def reach_through_slots(data: bytes, symbols: Collection[str]) -> bytes:
 
 
 def _sections(data: bytes) -> Iterator[tuple[int, int, tuple[int, ...], int]]:
-    """Position, size and fields of each section's header, and where the names begin."""
+    """Yields the position, size and fields of each section's header, and the offset of the names.
+    """
     if data[:4] != b"\x7fELF" or data[4] not in _FILE_HEADER or data[5] not in (1, 2):
         raise CrtExportError("LLVM made something that is not an ELF object")
     order = "<" if data[5] == 1 else ">"

@@ -78,7 +78,7 @@ class Checks:
         return self.assign(f"load {type_}, ptr {address}")
 
     def fail_if(self, condition: str, code: int) -> None:
-        """Returns ``code`` from the function where the instruction ``condition`` is true."""
+        """Emits a check: the function returns ``code`` if the instruction ``condition`` is true."""
         bad = self.assign(condition)
         self._codes.setdefault(code)
         label = f"ok{self._fresh}"
@@ -161,7 +161,7 @@ def _zeroing(
 
 
 def _check_code(checks: Checks, position: int, codes: Sequence[int]) -> None:
-    """The type code of argument ``position`` must be one of two."""
+    """Emits a check that the type code of argument ``position`` is one of ``codes``."""
     code = checks.load("i32", "%type_codes", "i32", position)
     wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in codes]
     checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
@@ -205,7 +205,7 @@ def print_packed(artifact: Artifact, module: ModuleText) -> str:
 def _inside(
     artifact: Artifact, checks: Checks, tensor: Interface, pools: list[str], module: ModuleText
 ) -> str:
-    """Address of an input or output in the workspace."""
+    """Returns the address of an input or output in the workspace, as an operand."""
     index = value_type(Scalar.INDEX, module.target)
     place = tensor.place if tensor.place is not None else WorkspaceArg(0)
     base, offset = f"@{workspace_symbol(artifact, place.pool)}", place.offset
@@ -215,7 +215,7 @@ def _inside(
 
 
 def _context(checks: Checks, position: int) -> str:
-    """The device context in argument ``position``, null if its type code says so."""
+    """Returns the device context in argument ``position``, null if its type code says so."""
     code = checks.load("i32", "%type_codes", "i32", position)
     none = checks.assign(f"icmp eq i32 {code}, {abi.TYPE_CODE_NULL}")
     context = checks.load("ptr", "%args", "i64", position)
@@ -223,7 +223,7 @@ def _context(checks: Checks, position: int) -> str:
 
 
 def _tensor_data(checks: Checks, position: int, module: ModuleText) -> str:
-    """Address of the first element of the tensor in argument ``position``."""
+    """Returns the address of the first element of the tensor in argument ``position``."""
     tensor = checks.load("ptr", "%args", "i64", position)  # TVMValue: a union of 8 bytes
     checks.fail_if_null(tensor)
     data = checks.assign(f"load ptr, ptr {tensor}")

@@ -45,7 +45,7 @@ class _Printer:
     # -- internal functions
 
     def row(self) -> str:
-        """The function that runs with a row of the input."""
+        """Returns the function that is called for each row, with a case for each kind of row."""
         feed = self._feed
         printer = StatementPrinter(self._artifact, self._module, self._callings, feed.index)
         printer.begin(self._turns())
@@ -53,7 +53,8 @@ class _Printer:
         return internal_function(self._row, [*self._pools, "%row"], printer, ["%number"])
 
     def _turns(self) -> list[str]:
-        """The case of a row, and which turn of the rows it is that are computed alike."""
+        """Returns instructions that compute, from a row's number, the case that handles it and how
+        often this case has run before."""
         lines: list[str] = []
         segment, run = "%number", "0"
         for number, (turn, row, position) in enumerate(self._feed.places()):
@@ -77,13 +78,13 @@ class _Printer:
         ]
 
     def rest(self) -> str:
-        """The function that runs once all rows are there."""
+        """Returns the function that computes the remaining layers after all rows."""
         printer = StatementPrinter(self._artifact, self._module, self._callings)
         printer.statements([s for s in self._artifact.calls if not isinstance(s, Feed)])
         return internal_function(self._rest, [*self._outputs, *self._pools], printer)
 
     def main(self) -> str:
-        """All rows of the input as a whole, then the rest."""
+        """Returns the function behind ``run``: it handles all rows of the input, then the rest."""
         symbol = main_symbol(self._artifact)
         params = ", ".join(f"ptr noundef {name}" for name in self._all)
         return "\n".join([
@@ -162,7 +163,7 @@ class _Printer:
         ])
 
     def _left(self) -> list[str]:
-        """``%left``: the rows that are wanted until the next result."""
+        """Returns instructions for ``%left``, the rows that are missing until the next result."""
         if not self._feed.hop:
             return ["  %left = sub i32 %wanted, %count"]
         hop = self._feed.hop
@@ -210,7 +211,7 @@ class _Printer:
         ])
 
     def _loaded(self, checks: Checks) -> list[str]:
-        """Pointers to the memory of the caller's."""
+        """Returns instructions that load the pointers to the caller's memory."""
         if not self._pools:
             return []
         checks.fail_if_null("%workspace_pools")
@@ -223,7 +224,8 @@ class _Printer:
         return found
 
     def _counters(self, pools: Sequence[str]) -> list[str]:
-        """Addresses of the numbers that are kept: ``%counter0`` and ``%counter1``."""
+        """Returns instructions for ``%counter0`` and ``%counter1``, the addresses of the number of
+        rows so far and of the rows that are missing, which the workspace keeps between calls."""
         own = f"@{workspace_symbol(self._artifact)}"
         base = pools[0] if abi.takes_workspace(self._artifact) else own
         offset = self._feed.counter.offset

@@ -1,5 +1,4 @@
-"""Products of floats that are added with one rounding, for processors that have no instruction for
-them.
+"""Fused multiply-add of floats for processors without an instruction for it.
 
 LLVM would call ``fmaf`` of the C library, which firmware may not have.
 """
@@ -48,7 +47,7 @@ gives what one rounding would."""
 
 
 def has_fused(target: Target) -> bool:
-    """Returns whether the processor fuses a product and a sum of floats, as far as is known."""
+    """Returns whether the processor is known to have a fused multiply-add of floats."""
     return target.float_abi != "soft" and (
         target.triple.startswith(("aarch64", "arm64")) or target.cpu in _CPUS
         or not _INSTRUCTIONS.isdisjoint(target.features)

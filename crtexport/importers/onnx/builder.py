@@ -63,11 +63,11 @@ class Builder:
         self._source: dict[int, int] = {}
         """The input of each Reshape, by its output."""
         self.integers: dict[int, int] = {}
-        """The integers that real numbers are made of: those of constants, by these."""
+        """The tensor of integers from which a constant of real numbers was dequantized."""
         self.signed: dict[int, int] = {}
-        """The int8 that a uint8 tensor was made of, whose zero point is 128 more."""
+        """The int8 tensor behind a uint8 tensor, whose zero point is 128 more."""
         self.floats: dict[int, int] = {}
-        """Whole numbers as float32, by the integers that they were cast to."""
+        """The float32 tensor that was cast to a tensor of integers."""
         self.blocks: dict[int, Blocks] = {}
         """Matrices of real numbers that have scales by blocks."""
         self.bits: dict[int, int] = {}
@@ -242,7 +242,7 @@ class Builder:
         plain = self.plain(value)
         return plain.reshaped(shape) or stored(self.reshape(plain.tensor, shape), shape)
 
-    # -- elementwise operators and reductions, which don't care for the order
+    # -- elementwise operators and reductions, which work on any order of elements
 
     def unary(self, op: Op, value: Value, *, dtypes: tuple[DType, ...] = ()) -> Value:
         """Adds an operator that computes each element from the one at the same index."""
@@ -366,8 +366,8 @@ def _pieces(shape: Sequence[int], atoms: Sequence[int]) -> list[list[int]] | Non
 def _joined(
     sizes: Sequence[int], atoms: Sequence[int], pieces: list[list[int]] | None
 ) -> list[int] | None:
-    """Returns the sizes of a tensor along the axes of another, of which it has each as a whole or
-    not; None where it has a part of one."""
+    """Returns the sizes of a tensor along the axes of another one: for each axis its size, or 1;
+    None if the tensor has only some of an axis' atoms."""
     result = []
     for piece in pieces or ():
         own = prod(sizes[atom] for atom in piece)

@@ -17,7 +17,7 @@ from crtexport.support.fixedpoint import nearest_even
 
 Array = npt.NDArray[Any]
 _MOST_NODES = 64
-"""The number of entries of a function's table."""
+"""The most nodes of a function that becomes a table."""
 
 
 class Network(Protocol):
@@ -34,9 +34,9 @@ class Network(Protocol):
 def table_of(
     network: Network, source: int, target: TensorType
 ) -> tuple[int, npt.NDArray[np.int8]] | None:
-    """Returns the int8 tensor of whose elements alone ``source`` is a function, and the int8 of
-    ``target``'s scale for each of its values, from the lowest on; None where it is no such function
-    of one."""
+    """Returns (tensor, table) if each element of ``source`` is a function of one element of an int8
+    tensor; else None. The table has the results for all 256 values, from the lowest on, as int8 at
+    the scale of ``target``."""
     function = _Function(network)
     values = function.values(source)
     quant = target.quant
@@ -51,7 +51,7 @@ def table_of(
 
 
 class _Function:
-    """``argument``: the one tensor of bytes that was met."""
+    """Evaluates a function of one 8-bit tensor, ``argument``, which is found on the way."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -59,8 +59,8 @@ class _Function:
         self.argument: int | None = None
 
     def values(self, tensor: int) -> Array | None:
-        """Returns a tensor for each value of the argument, or a number; None where it is none of
-        these."""
+        """Returns the values of ``tensor``: one for each of the argument's 256 values, or a single
+        number; None if it is neither a function of the argument nor constant."""
         network = self._network
         known = network.tensors[tensor]
         if known.constant is not None and known.type.elements == 1:
@@ -108,7 +108,7 @@ _MORE: Mapping[type[ops.Op], Callable[[Any, Array], Array]] = {
         else _ERF(x / np.sqrt(2))
     )),
 }
-"""Functions that constants are not computed with: in float64, rounded at the end."""
+"""Operators that aren't evaluated on constants, in float64; results are rounded at the end."""
 
 
 def _applied(op: ops.Op, arrays: list[Array], dtype: DType) -> Array | None:

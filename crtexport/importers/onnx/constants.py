@@ -24,8 +24,8 @@ _DTYPES = {
     12: DType.UINT32, 21: DType.UINT8, 22: DType.INT8, 25: DType.UINT8, 26: DType.INT8,
 }
 _BITS = {21: 4, 22: 4, 25: 2, 26: 2}
-"""Element types of less than a byte: several elements share a byte in the file, and each gets its
-own here."""
+"""The bits of element types of less than a byte, by their codes. In the file, several elements
+share a byte; here, each has its own."""
 _OTHERS = {
     8: "string", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
     17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2", 20: "float8e5m2fnuz",

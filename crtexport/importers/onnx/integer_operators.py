@@ -1,10 +1,11 @@
 """Operators of real numbers between quantized tensors, as operators of integers.
 
-A network of ONNX's says Dequantize, operator, Quantize. ONNX Runtime computes many of these in
-integers (its optimizer's ``qdq_transformer``), and so does this: convolutions, matrix products,
-sums, products, averages, softmax and Concat between scaled integers; what only moves or selects
-elements, on the stored numbers; and any function of one 8-bit tensor by a table of its 256 results.
-What is left is computed in float32, as ONNX Runtime does, and said; its weights of int8 stay such.
+ONNX writes a quantized operator as DequantizeLinear, operator, QuantizeLinear. ONNX Runtime's
+optimizer (``qdq_transformer``) computes many of these in integers, and so does this module:
+convolutions, matrix products, sums, products, averages, softmax and Concat between scaled integers;
+operators that only move or select elements, on the stored numbers; and any function of one 8-bit
+tensor by a table of its 256 results. Others are computed in float32, as in ONNX Runtime, which is
+reported; their int8 weights stay int8 in flash.
 """
 
 from __future__ import annotations

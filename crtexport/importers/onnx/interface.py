@@ -72,8 +72,8 @@ def read_outputs(
     builder: Builder, outputs: Sequence[tuple[str, Value]], inputs: Sequence[int],
     choices: InputChoices,
 ) -> list[int]:
-    """Returns the tensors of a graph's outputs, named as in the file, in ONNX's order; images as
-    the kernels have them if the user wants inputs so."""
+    """Returns the tensors of a graph's outputs, named as in the file, with axes in ONNX's order;
+    images have their channels last if the user chose that for inputs."""
     tensors: list[int] = []
     for name, value in outputs:
         builder.name, builder.origin = name, f"output {name!r}"

@@ -1,8 +1,9 @@
-"""Of which elements each element along a resized axis is made: tables for the operator Resample.
+"""Computes the tables of the operator Resample: for each element along a resized axis, the input
+elements from which it is interpolated, and their weights.
 
-Formulas: ONNX's Resize. A position of the output lies at a coordinate of the input; around it are
-as many neighbours as the mode has coefficients, and those beyond the ends are the outermost ones.
-Coordinates are float32, as ONNX Runtime has them, so that ties fall on the same side.
+Formulas are those of ONNX's Resize. A position of the output has a coordinate in the input. It has
+as many neighbours as the mode has coefficients; neighbours beyond the ends are replaced by the
+outermost elements. Coordinates are float32, as in ONNX Runtime, so that ties are rounded alike.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Table(Struct, frozen=True):
 
 
 def coordinates(resizing: Resizing, line: Line) -> Array:
-    """Returns the place in the input of each position of the output, float32."""
+    """Returns the coordinate in the input of each position of the output, as float32."""
     one, half = np.float32(1), np.float32(0.5)
     place = np.arange(line.wanted, dtype=np.float32)
     scale, last = np.float32(line.scale), np.float32(line.size - 1)
@@ -141,7 +142,8 @@ def _linear(x: Array, size: int) -> tuple[Array, Array]:
 
 
 def _second(rounding: str, ratio: Array) -> Array:
-    """Returns 1 where the neighbour after a place is nearest, 0 where the one before it is."""
+    """Returns, for each coordinate, 1 if the neighbour after it is the nearest, 0 if the one before
+    it is."""
     taken: Mapping[str, Array] = {
         "round_prefer_floor": ratio > 0.5, "round_prefer_ceil": ratio >= 0.5,
         "floor": ratio == 1, "ceil": ratio > 0,

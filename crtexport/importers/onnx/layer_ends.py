@@ -35,8 +35,8 @@ class Network(Protocol):
 
 
 class LayerEnd(Struct, frozen=True):
-    """``layer`` with what follows: the constant ``bias`` is added, and the sum limited to the
-    numbers from ``low`` to ``high``."""
+    """A layer and the nodes after it: the constant tensor ``bias`` (None: none) is added, and the
+    sum is clamped to the range from ``low`` to ``high``."""
 
     layer: Node
     bias: int | None
@@ -45,21 +45,20 @@ class LayerEnd(Struct, frozen=True):
 
     @property
     def activation(self) -> ops.Activation | None:
-        """The clamp that layers can do themselves, if it is one of these."""
+        """Returns the activation that clamps to the same range; None if there is none."""
         if (self.low, self.high) == _EVERYTHING:
             return None
         return _ACTIVATIONS.get((self.low, self.high))
 
     def table(self, type_: TensorType) -> npt.NDArray[np.int8] | None:
-        """Returns the int8 of ``type_`` as they are after the clamp; None where it leaves all as
-        they are."""
+        """Returns the table of the clamp on int8 numbers of ``type_``; None if it changes none."""
         quant = type_.quant
         if quant is None:
             raise ValueError("integers without a scale")
         least, most = type_.dtype.limits
         with np.errstate(over="ignore"):
             steps = np.array([self.low, self.high], np.float32) / np.float32(quant.scale[0])
-        # Rounding keeps the order, so that the ends of the integers are those of the numbers.
+        # Rounding is monotonic: the clamp of rounded numbers has the rounded limits.
         ends = np.clip(nearest_even(np.clip(steps, -1e6, 1e6)) + quant.zero_point[0], least, most)
         if (ends == (least, most)).all():
             return None
@@ -67,7 +66,8 @@ class LayerEnd(Struct, frozen=True):
 
 
 def end_of(network: Network, source: int) -> LayerEnd | None:
-    """Returns the layer whose result, clamped, ``source`` is, if only the nodes between read it."""
+    """Returns the layer and the nodes that end in tensor ``source``; None if another node reads a
+    result between them."""
     low, high = _EVERYTHING
     bias: int | None = None
     while True:
@@ -76,7 +76,7 @@ def end_of(network: Network, source: int) -> LayerEnd | None:
             return None
         limits = _limits(network, node)
         if limits is not None and bias is None:
-            # What comes before is clamped again by what comes behind.
+            # A clamp before another one: both limits hold.
             low, high = (min(max(limit, low), high) for limit in limits)
             source = node.inputs[0] or 0
             continue

@@ -1,8 +1,8 @@
-"""Renders a report: prepares what the template shows, which only places it.
+"""Renders a report as HTML: computes texts and positions, which the template only inserts.
 
-The page has no scripts and asks for nothing: its policy forbids both. Names from models are
-escaped by Jinja, in texts and attributes alike. It embeds the report as JSON, so that
-``crtexport diff`` reads pages, too.
+The page has no scripts and loads nothing; its content security policy forbids both. Names from
+models are escaped by Jinja, in texts and attributes alike. The page contains the report as JSON, so
+that ``crtexport diff`` can read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _LEAST_LABEL = 15  # pixels that a label takes in height
 
 
 class Row(Struct, frozen=True):
-    """A row of the network: an input, or a step with the layers in it."""
+    """A row of the table of the network: an input, or a step with the sums over its layers. None:
+    unknown. ``lines`` are the pieces of edges to its left, ``marks`` remarks such as scratch."""
 
     number: str
     name: str
@@ -49,7 +50,8 @@ class Row(Struct, frozen=True):
 
 
 class FigureTile(Struct, frozen=True):
-    """A part of flash. ``kind``: code, weights, tables or other; ``labels`` fit into it."""
+    """A rectangle of the treemap of flash. ``kind`` is code, weights, tables or other; ``labels``
+    are the lines of text that fit into it."""
 
     box: TreemapBox
     kind: str
@@ -93,8 +95,8 @@ def _embedded(report: Report) -> markupsafe.Markup:
 
 
 def _fills(report: Report) -> list[dict[str, Any]]:
-    """Returns the memories with their contents in percent of their sizes, or of all contents where
-    these are more."""
+    """Returns the memories, with the widths of their contents in percent of the memory's size, or
+    of the sum of contents if that is larger."""
     return [
         {
             "name": memory.name, "used": memory.used, "size": memory.size,
@@ -215,7 +217,7 @@ def _called(layer: Layer) -> str:
 
 
 def _costs(report: Report) -> list[dict[str, Any]]:
-    """Returns the layers that cost most, and the others together."""
+    """Returns the rows of the chart of costs: the costliest layers, and the sum of the others."""
     known = [layer for layer in report.layers if layer.instructions is not None]
     whole = sum(layer.instructions or 0 for layer in known)
     first = costliest(tuple(known), _COSTLIEST)
@@ -247,7 +249,7 @@ def _each(instructions: int | None, macs: int | None) -> str:
 
 
 def _peers(report: Report) -> list[dict[str, Any]]:
-    """Returns recorded figures of others, with ours first."""
+    """Returns the rows of the comparison: crtexport, then the recorded figures of other tools."""
     if not report.peers:
         return []
     totals = report.totals
@@ -282,7 +284,7 @@ def _findings(report: Report) -> list[tuple[str, int, list[Finding]]]:
 
 
 def _together(findings: Sequence[Finding]) -> list[Finding]:
-    """Returns findings with those of one reason in one row."""
+    """Returns the findings with those of equal reason merged into one."""
     by_reason: dict[str, list[Finding]] = {}
     for one in findings:
         by_reason.setdefault(one.why, []).append(one)

@@ -1,8 +1,8 @@
-"""A network as a graph beside a table: a row for each node, edges as lines from row to row.
+"""Draws a network as a graph beside a table: a row for each node, and edges as lines between rows.
 
-Networks for microcontrollers are chains with a few bypasses. Layouts in layers put one node into
-each layer then, whose labels are far apart or overlap; here each row has room for all its figures.
-An edge to the next row goes straight down; one that passes rows has a lane of its own meanwhile.
+Networks for microcontrollers are chains with a few bypasses. Graph layout in layers would put one
+node into each layer, with labels that are far apart or overlap; here each row has room for all its
+figures. An edge to the next row goes straight down; one that passes rows has a lane of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _COLORS = 6
 
 
 class Wire(Struct, frozen=True):
-    """A tensor that passes rows: from the row that computes it to those that read it."""
+    """An edge that passes rows: a tensor, from the row ``start`` that computes it to the rows
+    ``ends`` that read it, in lane ``lane``."""
 
     start: int
     ends: tuple[int, ...]
@@ -35,7 +36,7 @@ class RailLine(Struct, frozen=True):
 
 
 class Rail(Struct, frozen=True):
-    """Lines by row. All rows are ``width`` wide."""
+    """The lines of each row. All rows are ``width`` pixels wide."""
 
     width: int
     rows: tuple[tuple[RailLine, ...], ...]
@@ -62,7 +63,8 @@ def _x(lane: int) -> int:
 
 
 def _wires(edges: Sequence[tuple[int, int]]) -> list[Wire]:
-    """Returns the edges by where they start, each in the first lane that is free all the way."""
+    """Returns the edges sorted by their start, each in the first lane that is free in all its rows.
+    """
     ends: dict[int, list[int]] = {}
     for start, end in edges:
         ends.setdefault(start, []).append(end)

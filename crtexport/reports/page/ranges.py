@@ -11,8 +11,9 @@ from crtexport.reports.page.words import real, shape
 
 
 class RowRange(Struct, frozen=True):
-    """A tensor's range. ``left`` and ``width`` are percent of the axis, on which small ranges show
-    beside large ones: distances from zero are the square roots of the values."""
+    """The range of a tensor's real values. ``left`` and ``width`` are in percent of the axis. Its
+    distances from zero are square roots of the values, so that small ranges are visible beside
+    large ones."""
 
     name: str
     type: str
@@ -32,8 +33,7 @@ class RangeTable(Struct, frozen=True):
 
 
 def ranges(report: Report) -> RangeTable:
-    """Returns the ranges of all tensors that are quantized, in the order in which they are there.
-    """
+    """Returns the ranges of all quantized tensors, in the report's order."""
     in_order = sorted(report.tensors, key=lambda tensor: tensor.first)
     found = [(one, one.quantization) for one in in_order if one.quantization is not None]
     ends = [_root(end) for _, quant in found for end in (quant.low, quant.high)]

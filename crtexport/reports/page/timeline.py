@@ -1,4 +1,5 @@
-"""The workspace over time: a column for each step, a box for each tensor, as long as it is needed.
+"""Draws the workspace over time: a column for each step, and a box for each tensor over the steps
+in which it is live.
 
 Tensors that share bytes, because a step works in place or because one is a view of the other, are
 drawn as one shape. Scratch memory is hatched.
@@ -25,7 +26,7 @@ _WORDS = 13  # pixels that a label takes in height
 
 
 class Bar(Struct, frozen=True):
-    """A box of a tensor or of scratch memory, and what it says when it is pointed at."""
+    """A rectangle for a tensor or scratch memory, in pixels; ``title`` is its tooltip."""
 
     x: float
     y: float
@@ -35,8 +36,8 @@ class Bar(Struct, frozen=True):
 
 
 class TimelineBar(Struct, frozen=True):
-    """Boxes that are one: tensors that share bytes. ``label`` stands in the middle of the largest,
-    ``upright`` where that is narrow."""
+    """Rectangles of tensors that share bytes, drawn as one shape. ``label`` is in the middle of the
+    largest one; ``upright``: rotated, because that is narrow."""
 
     bars: tuple[Bar, ...]
     color: int
@@ -47,15 +48,15 @@ class TimelineBar(Struct, frozen=True):
 
 
 class TimelineMark(Struct, frozen=True):
-    """A number beside an axis, at ``at`` pixels."""
+    """A number beside an axis, ``at`` pixels from its origin."""
 
     at: float
     text: str
 
 
 class Timeline(Struct, frozen=True):
-    """The whole picture. ``peak`` is the step with the most bytes, ``peak_bytes``; ``peak_at`` are
-    the left edge and the width of its column."""
+    """The picture. ``peak`` is the step with the most bytes, ``peak_bytes`` their number;
+    ``peak_at`` is (left edge, width) of its column in pixels."""
 
     shapes: tuple[TimelineBar, ...]
     scratch: tuple[Bar, ...]
@@ -67,7 +68,7 @@ class Timeline(Struct, frozen=True):
 
 
 class _TimeScale:
-    """From steps and bytes to pixels; the pools of the workspace lie below each other."""
+    """Converts steps and bytes to pixels. The pools of the workspace are drawn below each other."""
 
     def __init__(self, report: Report) -> None:
         self.count = len(report.steps)
@@ -87,7 +88,7 @@ class _TimeScale:
 
 
 def timeline(report: Report) -> Timeline | None:
-    """Returns the picture; None without a workspace, or of a report that doesn't know the steps."""
+    """Returns the picture; None if there is no workspace, or if the report has no steps."""
     tensors = {
         one.id: one for one in report.tensors if one.space == "workspace" and one.bytes
     }
@@ -170,7 +171,7 @@ def _scratch(report: Report, scale: _TimeScale) -> Iterator[Bar]:
 
 
 def _bytes(report: Report, scale: _TimeScale) -> Iterator[TimelineMark]:
-    """Yields the scale at the left, of each pool: round numbers, and the pool's end."""
+    """Yields the numbers beside the vertical axis: for each pool round numbers, and its size."""
     for number, pool in enumerate(report.pools):
         step = _round_step(pool.bytes) if len(report.pools) == 1 else max(pool.bytes, 1)
         for offset in range(0, pool.bytes, step):
@@ -189,7 +190,7 @@ def _round_step(size: int) -> int:
 
 
 def _peak(report: Report, tensors: Mapping[int, ReportedTensor]) -> tuple[int, int]:
-    """Returns the first step in which the most bytes are taken, and how many."""
+    """Returns (step, bytes): the first step in which the most bytes are in use."""
     spans: list[list[tuple[int, int, int]]] = [[] for _ in report.steps]
     for one in tensors.values():
         for step in range(max(one.first, 0), min(one.last + 1, len(spans))):

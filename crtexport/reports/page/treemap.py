@@ -1,6 +1,7 @@
-"""Squarified treemaps (Bruls, Huizing and van Wijk, 2000): areas for numbers, as square as can be.
+"""Squarified treemaps (Bruls, Huizing and van Wijk, 2000): rectangles whose areas are given
+numbers, as square as possible.
 
-These are forty lines; the packages that have them bring nothing more, and are seldom released.
+They are written here, in forty lines, since the packages that have them are seldom released.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 
 class TreemapBox(Struct, frozen=True):
-    """A rectangle: the left upper corner, width and height."""
+    """A rectangle: the upper left corner, width and height, in pixels."""
 
     x: float
     y: float
@@ -43,7 +44,8 @@ def treemap(sizes: Sequence[float], box: TreemapBox) -> list[TreemapBox]:
 
 
 def _row(areas: Sequence[float], side: float) -> Sequence[float]:
-    """Returns the first areas, as many as make a row along ``side`` with the best of shapes."""
+    """Returns the first of ``areas``, so many that the worst ratio of sides in a row along ``side``
+    is the best."""
     count, best = 1, _worst(areas[:1], side)
     while count < len(areas) and (worst := _worst(areas[: count + 1], side)) <= best:
         count, best = count + 1, worst
@@ -57,7 +59,7 @@ def _worst(row: Sequence[float], side: float) -> float:
 
 
 def _placed(row: Sequence[float], box: TreemapBox) -> tuple[list[TreemapBox], TreemapBox]:
-    """Returns the boxes of a row along the shorter side, and what is left."""
+    """Returns the boxes of a row along the shorter side of ``box``, and the remaining box."""
     along = box.height if box.width >= box.height else box.width
     depth, at, boxes = sum(row) / along, 0.0, []
     for area in row:
