@@ -203,13 +203,13 @@ def write_library(
 
 def _results(
     package: Package, board: Board, rows: Mapping[str, Sequence[Mapping[str, Array]]],
-    given: Mapping[str, Array] | None, *, trusted: bool,
+    expected: Mapping[str, Array] | None, *, trusted: bool,
 ) -> tuple[dict[str, dict[str, Array]], str]:
     """Returns the outputs of one sample by model, and why there are none."""
-    if given is not None:
+    if expected is not None:
         wanted = {one.module: one.outputs for one in package.each}
-        found = samples_of_models(wanted, given) if len(wanted) > 1 else {
-            package.module: bind_inputs(package.outputs, given, "output")
+        found = samples_of_models(wanted, expected) if len(wanted) > 1 else {
+            package.module: bind_inputs(package.outputs, expected, "output")
         }
         return {name: samples.rows[0] for name, samples in found.items()}, ""
     if package.objects and not board.hosted:
@@ -293,12 +293,12 @@ def _check_origin(package: Package, what: str) -> None:
         )
 
 
-def _rows(package: Package, given: Mapping[str, Array] | None) -> list[list[Array]]:
+def _rows(package: Package, arrays: Mapping[str, Array] | None) -> list[list[Array]]:
     """Returns the samples as firmware has them: the inputs of all models, in their order."""
     if len(package.each) == 1:
-        samples = {package.module: samples_for(package.inputs, given)}
+        samples = {package.module: samples_for(package.inputs, arrays)}
     else:
-        samples = samples_of_models({m.module: m.inputs for m in package.each}, given)
+        samples = samples_of_models({m.module: m.inputs for m in package.each}, arrays)
     return [
         [row[key_of(tensor)] for model, row in zip(package.each, rows, strict=True)
          for tensor in model.inputs]

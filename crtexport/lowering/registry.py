@@ -215,14 +215,15 @@ class Lowering:
 
     def packed(
         self, name: str, dtype: Scalar, packing: Packing, rows: int, *, position: int = 1,
-        whole: int = 1, align: int | None = None, note: str = "",
+        row_multiple: int = 1, align: int | None = None, note: str = "",
     ) -> Buffer:
         """A pointer to the node's weights, its constant input ``position`` as ``rows`` of a matrix,
         in the order of ``packing``, which becomes elements of ``dtype``. They may be of any size.
-        ``whole``: rows of which there are whole blocks, as :meth:`Matrix.whole` makes them;
+        ``row_multiple``: rows are repeated so that their number is a multiple of it, as
+        :meth:`Matrix.whole` does;
         ``align``: bytes, of which compilers are told (default: those of an element); ``note``: what
         an element is, where it isn't a weight."""
-        matrix = self.context.matrix(rows, position).whole(whole)
+        matrix = self.context.matrix(rows, position).whole(row_multiple)
         size = packing.nbytes(min(packing.block, matrix.rows), matrix.columns) // dtype.itemsize
         units = f"{packing.block} output channels" if packing.block > 1 else "an output channel"
         told = f"packed, a row for {units}"

@@ -145,9 +145,9 @@ def smallest(
     if not chosen:
         return lowered, plan
 
-    def tried(some: list[Pair]) -> tuple[LoweredGraph, Plan]:
-        readers, staying = _taken(graph, some)
-        found = lower(fuse(graph, some), {
+    def tried(pairs_to_fuse: list[Pair]) -> tuple[LoweredGraph, Plan]:
+        readers, staying = _taken(graph, pairs_to_fuse)
+        found = lower(fuse(graph, pairs_to_fuse), {
             at: lowered.nodes[number] for at, number in enumerate(staying) if number not in readers
         })
         return found, planned(found)

@@ -60,7 +60,7 @@ OBSERVED = 64  # samples that corrections are made of
 PAYS = 1.0  # dB that a correction must be worth
 
 
-class Quantizer:
+class OnnxQuantizer:
     """Quantizes one network, calibrated once, with any layers kept in float, or their results in 16
     bits. ``exact`` is the float network, ``model`` that which is quantized."""
 
@@ -87,7 +87,7 @@ class Quantizer:
         calibrator.collect_data(samples)
         self.ranges = calibrator.compute_data()
 
-    def with_model(self, model: Any) -> Quantizer:
+    def with_model(self, model: Any) -> OnnxQuantizer:
         """Returns one that quantizes a network that is nearly the same, with the same ranges."""
         made = copy.copy(self)
         made.model = model
@@ -201,16 +201,16 @@ def outputs_error(
     return errors
 
 
-class Layer:
-    """A node of the quantized network: ``place`` is its result in the float network, ``found`` the
-    tensor that holds the quantized one, ``type`` how that is stored."""
+class LayerOutput:
+    """A node of the quantized network: ``place`` is its result in the float network, ``tensor`` the
+    one that holds it in this network, ``type`` how that is stored."""
 
-    def __init__(self, node: Any, place: str, found: str, type_: str, axis: int) -> None:
-        self.node, self.place, self.found, self.type = node, place, found, type_
+    def __init__(self, node: Any, place: str, tensor: str, type_: str, axis: int) -> None:
+        self.node, self.place, self.tensor, self.type = node, place, tensor, type_
         self.error = Error(axis)
 
 
-def layers_of(exact: Any, quantized: Any) -> list[Layer]:
+def layers_of(exact: Any, quantized: Any) -> list[LayerOutput]:
     """Returns the layers whose results are floats in the float network, and its inputs."""
     users = consumers(quantized)
     floats = {
@@ -238,7 +238,7 @@ def layers_of(exact: Any, quantized: Any) -> list[Layer]:
         # What a Relu or a Clip gives is the result of the layer before it.
         limiting = [one for one in own if limited.get(one.output[0]) == place]
         maker = limiting[0] if limiting else node
-        layers.append(Layer(maker, place, found, type_, axes.get(place, 1)))
+        layers.append(LayerOutput(maker, place, found, type_, axes.get(place, 1)))
     return layers
 
 
@@ -252,23 +252,23 @@ def limits(model: Any) -> dict[str, str]:
     }
 
 
-def measure(exact: Any, quantized: Any, samples: Samples) -> list[Layer]:
+def measure(exact: Any, quantized: Any, samples: Samples) -> list[LayerOutput]:
     """Returns the layers with their errors against the float network."""
     layers = layers_of(exact, quantized)
     first = session(exact, [layer.place for layer in layers if layer.node is not None])
-    second = session(quantized, [layer.found for layer in layers])
+    second = session(quantized, [layer.tensor for layer in layers])
     for row in samples.each():
         wanted = [layer.place for layer in layers if layer.place not in row]
         floats = {**row, **dict(zip(wanted, first.run(wanted, row)))}
-        found = second.run([layer.found for layer in layers], row)
+        found = second.run([layer.tensor for layer in layers], row)
         for layer, value in zip(layers, found):
             layer.error.add(floats[layer.place], value)
     return layers
 
 
-def suspects(layers: list[Layer]) -> list[str]:
+def suspects(layers: list[LayerOutput]) -> list[str]:
     """Returns the layers whose results have lost most beside what they were given."""
-    clean = {layer.found: layer.error.sqnr for layer in layers}
+    clean = {layer.tensor: layer.error.sqnr for layer in layers}
     lost = []
     for layer in layers:
         if layer.node is None or layer.type == "float32":
@@ -279,7 +279,7 @@ def suspects(layers: list[Layer]) -> list[str]:
 
 
 def ratio(
-    quantizer: Quantizer, activations: str, keep: Sequence[str] = (),
+    quantizer: OnnxQuantizer, activations: str, keep: Sequence[str] = (),
     int16_layers: Sequence[str] = (),
 ) -> float:
     """Returns the least ratio of all outputs in dB, with more layers kept in float or 16 bits."""
@@ -291,7 +291,7 @@ def ratio(
 
 
 def hint_for(
-    job: dict[str, Any], quantizer: Quantizer, layers: list[Layer]
+    job: dict[str, Any], quantizer: OnnxQuantizer, layers: list[LayerOutput]
 ) -> dict[str, Any] | None:
     """Returns the layer that is worth most in 16 bits or float, by trying."""
     kind = job["activations"]
@@ -307,7 +307,7 @@ def hint_for(
     )
 
 
-def corrected(quantizer: Quantizer) -> tuple[Quantizer, list[dict[str, Any]]]:
+def corrected(quantizer: OnnxQuantizer) -> tuple[OnnxQuantizer, list[dict[str, Any]]]:
     """Tries equalization, and then bias correction; returns what gives the least error, and what
     each was worth."""
     kind = quantizer.job["activations"]
@@ -320,7 +320,7 @@ def corrected(quantizer: Quantizer) -> tuple[Quantizer, list[dict[str, Any]]]:
         if model is None:
             continue
         if name == "equalization":
-            other = Quantizer(quantizer.job, quantizer.samples, quantizer.folder, model)
+            other = OnnxQuantizer(quantizer.job, quantizer.samples, quantizer.folder, model)
         else:
             other = quantizer.with_model(model)
         after = ratio(other, kind)
@@ -335,7 +335,7 @@ def corrected(quantizer: Quantizer) -> tuple[Quantizer, list[dict[str, Any]]]:
 def answer(job: dict[str, Any], folder: str) -> dict[str, Any]:
     """Quantizes and measures as the job says."""
     samples = Samples(job["inputs"], job["samples"])
-    quantizer = Quantizer(job, samples, folder, prepared(job, folder))
+    quantizer = OnnxQuantizer(job, samples, folder, prepared(job, folder))
     tried: list[dict[str, Any]] = []
     if job["corrections"]:
         quantizer, tried = corrected(quantizer)

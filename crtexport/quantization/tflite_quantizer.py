@@ -37,7 +37,7 @@ _ALL = TFLOperationName.ALL_SUPPORTED
 _MOVES = {"RESHAPE", "QUANTIZE", "DEQUANTIZE", "TRANSPOSE", "SQUEEZE", "EXPAND_DIMS"}
 
 
-class Network:
+class TfliteNetwork:
     """A .tflite file in LiteRT's reference kernels, with all its tensors."""
 
     def __init__(self, content: bytes) -> None:
@@ -66,14 +66,14 @@ class Network:
         return (values.astype(np.float64) - zero) * scale if scale else values
 
 
-class Quantizer:
+class TfliteQuantizer:
     """Quantizes one network, whose ranges were observed once."""
 
     def __init__(self, job: dict[str, Any], samples: Samples) -> None:
         self.job, self.samples = job, samples
         with open(job["model"], "rb") as file:
             self.content = normalized(file.read())
-        self.exact = Network(self.content)
+        self.exact = TfliteNetwork(self.content)
         made = {index for node in self.exact.nodes for index in node["outputs"]}
         made |= {tensor["index"] for tensor in self.exact.inputs}
         self.floats = [
@@ -139,7 +139,7 @@ class Quantizer:
         return bytes(made.quantized_model)
 
     def output_errors(self, content: bytes, most: int | None = None) -> list[Error]:
-        other = Network(content)
+        other = TfliteNetwork(content)
         errors = [Error(-1) for _ in other.outputs]
         for row in self.rows(most):
             self.exact.feed(row)
@@ -178,9 +178,9 @@ def normalized(content: bytes) -> bytes:
     return bytes(builder.Output())
 
 
-def measured(quantizer: Quantizer, content: bytes) -> list[dict[str, Any]]:
+def measured(quantizer: TfliteQuantizer, content: bytes) -> list[dict[str, Any]]:
     """Returns the error of each layer's result that both networks have."""
-    other, exact = Network(content), quantizer.exact
+    other, exact = TfliteNetwork(content), quantizer.exact
     layers = {
         name: (operator, Error(-1)) for name, operator in quantizer.layers().items()
         if name in other.by_name and operator not in _MOVES
@@ -199,7 +199,7 @@ def measured(quantizer: Quantizer, content: bytes) -> list[dict[str, Any]]:
     ]
 
 
-def suspects(quantizer: Quantizer, layers: list[dict[str, Any]]) -> list[str]:
+def suspects(quantizer: TfliteQuantizer, layers: list[dict[str, Any]]) -> list[str]:
     """Returns the layers whose results have lost most beside what they were given."""
     found = {layer["layer"]: layer["sqnr"] for layer in layers}
     names = {index: tensor["name"] for index, tensor in quantizer.exact.tensors.items()}
@@ -214,7 +214,7 @@ def suspects(quantizer: Quantizer, layers: list[dict[str, Any]]) -> list[str]:
     return [name for _, name in sorted(lost, key=lambda pair: -pair[0])[:CANDIDATES]]
 
 
-def hint_for(quantizer: Quantizer, layers: list[dict[str, Any]]) -> dict[str, Any] | None:
+def hint_for(quantizer: TfliteQuantizer, layers: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Returns the layer that is worth most in 16 bits or float, by trying."""
     before = quantizer.ratio()
     if before >= ENOUGH:
@@ -230,7 +230,7 @@ def hint_for(quantizer: Quantizer, layers: list[dict[str, Any]]) -> dict[str, An
 def answer(job: dict[str, Any], _folder: str) -> dict[str, Any]:
     """Quantizes and measures as the job says."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    quantizer = Quantizer(job, Samples(job["inputs"], job["samples"]))
+    quantizer = TfliteQuantizer(job, Samples(job["inputs"], job["samples"]))
     content = quantizer.quantized(job["keep"], job["wide"], _bits(job))
     with open(job["output"], "wb") as file:
         file.write(content)

@@ -107,8 +107,8 @@ def _report_of(parts: ReportParts, command: str) -> figures.Report:
         board=figures.ReportedBoard(board.name, board.description, board.cpu.name, board.hosted),
         fits=fits, memories=used, totals=totals,
         pools=(
-            figures.Content(_first_pool(board), artifact.workspace_size),
-            *(figures.Content(pool.memory, pool.size) for pool in artifact.spilled),
+            figures.MemoryContent(_first_pool(board), artifact.workspace_size),
+            *(figures.MemoryContent(pool.memory, pool.size) for pool in artifact.spilled),
         ),
         steps=steps_of(parts.exported.lowered, parts.exported.plan), layers=layers,
         tensors=tensors_of(graph, parts.exported.plan), peers=peers,

@@ -50,7 +50,7 @@ class ReportedBoard(Struct, frozen=True):
     hosted: bool
 
 
-class Content(Struct, frozen=True):
+class MemoryContent(Struct, frozen=True):
     """Something that takes ``bytes`` of a memory."""
 
     what: str
@@ -63,7 +63,7 @@ class MemoryUse(Struct, frozen=True):
     name: str
     size: int
     used: int
-    contents: tuple[Content, ...]
+    contents: tuple[MemoryContent, ...]
 
     @property
     def percent(self) -> float:
@@ -129,7 +129,7 @@ class ReportedTensor(Struct, frozen=True):
     quantization: Quantized | None = None
 
 
-class Scratch(Struct, frozen=True):
+class ReportedScratch(Struct, frozen=True):
     """Workspace that only one step uses: ``bytes`` from ``offset`` on, in pool ``pool``."""
 
     pool: int
@@ -137,7 +137,7 @@ class Scratch(Struct, frozen=True):
     bytes: int
 
 
-class Step(Struct, frozen=True):
+class ReportedStep(Struct, frozen=True):
     """A node of the exported network, in the order of execution. ``view``: no code runs, since the
     output is the same bytes as the input. ``in_place``: pairs (output, input) of tensors that share
     bytes, by their ids. ``row_by_row``: a cascade, several layers that are computed row by row."""
@@ -147,7 +147,7 @@ class Step(Struct, frozen=True):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     view: bool = False
-    scratch: Scratch | None = None
+    scratch: ReportedScratch | None = None
     in_place: tuple[tuple[int, int], ...] = ()
     row_by_row: bool = False
 
@@ -224,8 +224,8 @@ class Report(Struct, frozen=True, kw_only=True):
     fits: bool | None
     memories: tuple[MemoryUse, ...]
     totals: Totals
-    pools: tuple[Content, ...]
-    steps: tuple[Step, ...]
+    pools: tuple[MemoryContent, ...]
+    steps: tuple[ReportedStep, ...]
     layers: tuple[Layer, ...]
     tensors: tuple[ReportedTensor, ...]
     peers: tuple[PeerFigure, ...]

@@ -7,13 +7,12 @@ from crtexport.ir.ops import Cascade
 from crtexport.ir.types import DType, TensorType
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.plan.liveness import lifetimes
-from crtexport.plan.model import Placement, Plan, Space
-from crtexport.plan.model import Step as Planned
+from crtexport.plan.model import Placement, Plan, Space, Step
 from crtexport.plan.order import whole_order
-from crtexport.reports.figures import Quantized, ReportedTensor, Scratch, Step
+from crtexport.reports.figures import Quantized, ReportedScratch, ReportedStep, ReportedTensor
 
 
-def steps_of(lowered: LoweredGraph, plan: Plan) -> tuple[Step, ...]:
+def steps_of(lowered: LoweredGraph, plan: Plan) -> tuple[ReportedStep, ...]:
     """Returns all nodes in the order of execution; views follow the node that computes their
     input."""
     graph = lowered.graph
@@ -23,15 +22,15 @@ def steps_of(lowered: LoweredGraph, plan: Plan) -> tuple[Step, ...]:
     )
 
 
-def _step(graph: Graph, number: int, planned: Planned | None) -> Step:
+def _step(graph: Graph, number: int, planned: Step | None) -> ReportedStep:
     node = graph.nodes[number]
     read = [t for t in node.inputs if t is not None and graph.constant(t) is None]
     scratch = None if planned is None else planned.scratch
-    return Step(
+    return ReportedStep(
         name=str(node), operator=node.operator, inputs=tuple(read), outputs=node.outputs,
         view=planned is None,
         scratch=None if scratch is None
-        else Scratch(scratch.pool, scratch.offset, scratch.nbytes),
+        else ReportedScratch(scratch.pool, scratch.offset, scratch.nbytes),
         in_place=() if planned is None else tuple(
             (node.outputs[output], graph.required(node, given))
             for output, given in planned.in_place

@@ -46,10 +46,10 @@ def report(path: Path, command: str = "") -> figures.Report:
         fits=None if board.hosted else all(one.used <= one.size for one in found), memories=found,
         totals=totals,
         pools=(
-            figures.Content(
+            figures.MemoryContent(
                 "memory" if board.hosted else board.placement.workspace, own.workspace.bytes
             ),
-            *(figures.Content(part.memory, part.bytes) for part in own.workspace.spilled),
+            *(figures.MemoryContent(part.memory, part.bytes) for part in own.workspace.spilled),
         ),
         steps=(), layers=tuple(_layers(package, section)),
         tensors=(*_tensors(package.inputs, "input"), *_tensors(package.outputs, "output")),

@@ -38,7 +38,7 @@ class Resizing(Struct, frozen=True):
     antialias: bool
 
 
-class Line(Struct, frozen=True):
+class ResizedAxis(Struct, frozen=True):
     """An axis of ``size`` elements that is resized to ``wanted`` elements, by the factor ``scale``.
     ``region`` is (start, end) of the part that tf_crop_and_resize takes, as fractions of the axis.
     """
@@ -49,7 +49,7 @@ class Line(Struct, frozen=True):
     region: tuple[float, float] = (0.0, 1.0)
 
 
-class Table(Struct, frozen=True):
+class ResampleTable(Struct, frozen=True):
     """For each output element the indices of input elements, shape (wanted, taps), and their
     float64 weights, of the same shape. ``inside`` are the bounds of the output positions that have
     values; the others lie outside of the image."""
@@ -71,7 +71,7 @@ class Table(Struct, frozen=True):
         return matrix
 
 
-def coordinates(resizing: Resizing, line: Line) -> Array:
+def coordinates(resizing: Resizing, line: ResizedAxis) -> Array:
     """Returns the coordinate in the input of each position of the output, as float32."""
     one, half = np.float32(1), np.float32(0.5)
     place = np.arange(line.wanted, dtype=np.float32)
@@ -98,7 +98,7 @@ def coordinates(resizing: Resizing, line: Line) -> Array:
             return start * last + place * (end - start) * last / np.float32(line.wanted - 1)
 
 
-def table(resizing: Resizing, line: Line) -> Table:
+def table(resizing: Resizing, line: ResizedAxis) -> ResampleTable:
     """Returns the table of an axis."""
     x = coordinates(resizing, line)
     inside = (0, line.wanted)
@@ -111,9 +111,9 @@ def table(resizing: Resizing, line: Line) -> Table:
     ratio = (x - before.astype(np.float32)).astype(np.float64)
     if resizing.mode == "nearest":
         index = np.clip(before + _second(resizing.rounding, ratio), 0, line.size - 1)[:, None]
-        return Table(index, np.ones(index.shape), inside)
+        return ResampleTable(index, np.ones(index.shape), inside)
     if resizing.mode == "linear" and not (resizing.antialias or resizing.exclude_outside):
-        return Table(*_linear(x, line.size), inside)
+        return ResampleTable(*_linear(x, line.size), inside)
     weights = _coefficients(resizing, ratio, line.scale)
     taps = weights.shape[1]
     indices = before[:, None] + (1 - taps // 2) + np.arange(taps)
@@ -124,7 +124,7 @@ def table(resizing: Resizing, line: Line) -> Table:
     if used.size:  # taps at the ends that no position needs
         kept = slice(int(used[0]), int(used[-1]) + 1)
         indices, weights = indices[:, kept], weights[:, kept]
-    return Table(np.clip(indices, 0, line.size - 1), weights, inside)
+    return ResampleTable(np.clip(indices, 0, line.size - 1), weights, inside)
 
 
 def _linear(x: Array, size: int) -> tuple[Array, Array]:

@@ -11,17 +11,17 @@ _WORD = 32
 
 
 def by_two_products(
-    b: KernelBuilder, found: TwoProducts, total: Expr, limits: tuple[int, int]
+    b: KernelBuilder, steps: TwoProducts, total: Expr, limits: tuple[int, int]
 ) -> Expr:
     """i32: the result within ``limits`` of the i32 ``total``, by the constants of the first
     channel."""
-    addend, first, second = (int(number) for number in found.constants[0])
-    moved = b.let("moved", add(shl(total, i32(found.places)), i32(addend)))
+    addend, first, second = (int(number) for number in steps.constants[0])
+    moved = b.let("moved", add(shl(total, i32(steps.places)), i32(addend)))
     high = b.let("high", upper_word(moved, first))
-    if found.shift is not None:
-        scaled = shr(high, i32(found.shift))
+    if steps.shift is not None:
+        scaled = shr(high, i32(steps.shift))
     else:
-        scaled = upper_word(high, second, 1 << _WORD - 1 if found.rounded else 0)
+        scaled = upper_word(high, second, 1 << _WORD - 1 if steps.rounded else 0)
     return clamp(b.let("scaled", scaled), *limits)
 
 

@@ -58,10 +58,10 @@ def _whole_quotient(b: KernelBuilder, a: Expr, c: Expr) -> tuple[Expr, Expr]:
     return b.let("truncated", select(by_zero, zero, negated)), rest
 
 
-def _apart(rest: Expr, c: Expr) -> Expr:
+def _apart(remainder: Expr, c: Expr) -> Expr:
     """Returns whether a remainder is not 0 and its sign differs from the divisor's (i1)."""
-    zero = const(0, rest.type)
-    return and_(ne(rest, zero), xor(lt(rest, zero), lt(c, zero)))
+    zero = const(0, remainder.type)
+    return and_(ne(remainder, zero), xor(lt(remainder, zero), lt(c, zero)))
 
 
 def _floor(b: KernelBuilder, value: Expr) -> Expr:

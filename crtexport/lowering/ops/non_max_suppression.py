@@ -83,12 +83,12 @@ class _Suppression:
         return self.lowering.finish()
 
     def _best(
-        self, batch: Expr, class_: Expr, last: tuple[Expr, Expr], found: tuple[Expr, Expr]
+        self, batch: Expr, class_: Expr, last: tuple[Expr, Expr], selected: tuple[Expr, Expr]
     ) -> tuple[Expr, Expr]:
-        """Returns score and number of the best box behind the ``last`` one that isn't suppressed by
-        one of those ``found`` (first row and end of the class's rows); the number is -1 where there
-        is none."""
-        b, (last_score, last_row), (start, end) = self.b, last, found
+        """Returns score (f32) and number (i32) of the best box after ``last``, in the order of
+        scores, that no selected box suppresses. ``selected`` is (first row, end) of the class's
+        rows in the output. The number is -1 if there is no such box."""
+        b, (last_score, last_row), (start, end) = self.b, last, selected
         best_score, best_row = b.local("best_score", f32(0.0)), b.local("best_row", i32(-1))
         with b.loop("n", self.sizes[2]) as n:
             at = flat_index([batch, class_, n], self.sizes)

@@ -187,23 +187,23 @@ def mean_multiplier(ratio: float, count: int) -> Multiplier:
     return Multiplier(((mantissa << moved) // count,), (shift - moved,))
 
 
-def float_ratio(before: Quantization, after: Quantization, count: int) -> float:
+def float_ratio(source: Quantization, target: Quantization, count: int) -> float:
     """scale_in / (scale_out * count) in float32, as ONNX Runtime scales sums to averages
     (``MlasQLinearGlobalAveragePool``)."""
     with np.errstate(over="ignore"):
-        divisor = np.float32(after.scale[0]) * np.float32(count)
-        return float(np.float32(before.scale[0]) / divisor)
+        divisor = np.float32(target.scale[0]) * np.float32(count)
+        return float(np.float32(source.scale[0]) / divisor)
 
 
 @functools.lru_cache(maxsize=256)
 def float_steps(
-    before: Quantization, after: Quantization, count: int, limits: tuple[int, int]
+    source: Quantization, target: Quantization, count: int, limits: tuple[int, int]
 ) -> TwoProducts | None:
     """Constants by which sums of ``count`` int8 numbers are scaled to averages as by ONNX Runtime;
     None if there are none."""
-    ratio = quantize_multiplier(float_ratio(before, after, count))
+    ratio = quantize_multiplier(float_ratio(source, target, count))
     steps = ResultSteps(
-        *ratio, -before.zero_point[0] * count, -DType.INT8.limits[0] * count, after.zero_point[0],
+        *ratio, -source.zero_point[0] * count, -DType.INT8.limits[0] * count, target.zero_point[0],
         limits, floats=True,
     )
     return TwoProducts.of_steps([steps], _MOST_PLACES)

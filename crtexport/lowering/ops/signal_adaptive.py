@@ -60,8 +60,8 @@ def _product(a: Expr, c: Expr) -> Expr:
     return wrap_mul(cast(a, _I64), cast(c, _I64))
 
 
-def _shifted(wide: Expr, bits: int) -> Expr:
-    return cast(shr(wide, const(bits, _I64)), _U32)
+def _shifted(product: Expr, bits: int) -> Expr:
+    return cast(shr(product, const(bits, _I64)), _U32)
 
 
 @lowers(FilterBankSpectralSubtraction, shift_of_products)

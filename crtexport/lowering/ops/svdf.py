@@ -174,10 +174,10 @@ class _Svdf:
         stored = cast(add(newest, i32(self.zero)), self.kept.dtype)
         return b.let("stored", sub(cast(stored, self.work), i32(self.zero)))
 
-    def _centred(self, kept: Expr) -> Expr:
+    def _centred(self, stored: Expr) -> Expr:
         """Returns a value of the state less its zero point, which is also its initial value, with
         which it is XORed where it is kept."""
-        value = cast(kept, self.work)
+        value = cast(stored, self.work)
         return sub(xor(value, i32(self.zero)), i32(self.zero)) if self.zero else value
 
     def _remembered(self, n: Expr, f: Expr, newest: Expr) -> Expr:

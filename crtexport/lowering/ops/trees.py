@@ -144,11 +144,12 @@ class _Trees(ABC):
                     b.store(output, place, add(load(output, place), part))
         return self.lowering.finish()
 
-    def goes_left(self, place: Expr, threshold: Expr, given: Expr | None) -> Expr:
-        """Returns whether a feature is up to a threshold; ``given``: whether NaN is, too."""
+    def goes_left(self, place: Expr, threshold: Expr, nan_goes_left: Expr | None) -> Expr:
+        """Returns an i1: whether a feature is at most ``threshold``, or NaN and ``nan_goes_left``
+        (an i1; None: never) is set."""
         x = self.b.let("x", load(self.source, place))
         left = le(x, threshold)
-        return left if given is None else or_(left, and_(given, ne(x, x)))
+        return left if nan_goes_left is None else or_(left, and_(nan_goes_left, ne(x, x)))
 
     def table(self, name: str, values: Array, note: str = "") -> Buffer:
         """Returns a table of numbers from 0 on, which have as few bytes as they need."""

@@ -87,8 +87,8 @@ def joined(graph: Graph, turned: Graph, cascades: Iterable[tuple[int, int, Node]
 
 
 def _renumbered(node: Node, numbers: Mapping[int, int]) -> Node:
-    def of(found: Sequence[int | None]) -> tuple[int | None, ...]:
-        return tuple(t if t is None else numbers.get(t, t) for t in found)
+    def of(tensors: Sequence[int | None]) -> tuple[int | None, ...]:
+        return tuple(t if t is None else numbers.get(t, t) for t in tensors)
 
     return replace(
         node, inputs=of(node.inputs), outputs=tuple(numbers.get(t, t) for t in node.outputs),

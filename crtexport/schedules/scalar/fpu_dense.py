@@ -71,7 +71,7 @@ def fma(x: Expr, w: Expr, total: Expr) -> Expr:
     return call("fma_f32", x, w, total, type_=Scalar.F32)
 
 
-class FloatEpilogue:
+class FpuEpilogue:
     """Prologue and epilogue of the sums of a channel: bias, scale, activation."""
 
     def __init__(self, lowering: Lowering, numbers: Numbers) -> None:
@@ -125,7 +125,7 @@ class _FpuProducts(BlockedProducts):
             "weights", SCALAR_OF[stored], BlockPacking(self.channels_per_block, stored.itemsize),
             self.channels
         )
-        self.finish = FloatEpilogue(lowering, numbers)
+        self.finish = FpuEpilogue(lowering, numbers)
         # Values that a store to the output might change are loaded anew for each block of
         # channels; compilers would keep them on the stack instead.
         self.output = lowering.output(noalias=False)

@@ -13,7 +13,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.float_layers import Numbers
 from crtexport.schedules.scalar.depthwise_planes import MOST_TAPS, Planes
-from crtexport.schedules.scalar.fpu_dense import FloatEpilogue, fma
+from crtexport.schedules.scalar.fpu_dense import FpuEpilogue, fma
 from crtexport.schedules.scalar.plane_geometry import PlaneGeometry
 
 TOGETHER = 4
@@ -29,7 +29,7 @@ def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     shape = PlaneGeometry.banded(context, op, per_word=1, outputs_per_block=TOGETHER)
     lowering = Lowering("depthwise_conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
-    finish = FloatEpilogue(lowering, Numbers.of(context, op, 3))
+    finish = FpuEpilogue(lowering, Numbers.of(context, op, 3))
     output = lowering.output(noalias=False)
     plane = lowering.scratch("plane", Scalar.F32, shape.band_rows * shape.words)
     _RealPlanes(lowering, shape, (x, weights, output, plane), finish).emit()
@@ -39,7 +39,7 @@ def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
 class _RealPlanes(Planes):
     def __init__(
         self, lowering: Lowering, shape: PlaneGeometry,
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer], finish: FloatEpilogue,
+        buffers: tuple[Buffer, Buffer, Buffer, Buffer], finish: FpuEpilogue,
     ) -> None:
         x, self.weights, self.output, plane = buffers
         super().__init__(lowering.b, shape, x, plane, 0)

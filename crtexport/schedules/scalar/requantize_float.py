@@ -117,11 +117,11 @@ class StepsEpilogue(Int8Epilogue):
     """int8 results by products that have steps at the same sums."""
 
     def __init__(
-        self, found: TwoProducts, limits: tuple[int, int], method: RequantMethod
+        self, steps: TwoProducts, limits: tuple[int, int], method: RequantMethod
     ) -> None:
-        constants = found.constants if found.shift is None else found.constants[:, :2]
-        ScalarEpilogue.__init__(self, constants, method, found.places)
-        self._found, self._range = found, limits
+        constants = steps.constants if steps.shift is None else steps.constants[:, :2]
+        ScalarEpilogue.__init__(self, constants, method, steps.places)
+        self._found, self._range = steps, limits
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:

@@ -285,8 +285,8 @@ class _ChannelPairs(BlockedProducts):
                         apart = shr(apart, i32(8 - self.scaling.places))
                     self._store(row, channel, add(apart, constants.bias), constants)
 
-    def _store(self, row: Expr, channel: Expr, whole: Expr, constants: ChannelConstants) -> None:
-        value = self.scaling.result(self.b.let("whole", whole), constants)
+    def _store(self, row: Expr, channel: Expr, total: Expr, constants: ChannelConstants) -> None:
+        value = self.scaling.result(self.b.let("whole", total), constants)
         self.b.store(self.output, add(row, channel), value)
 
 

@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport.importers.onnx.interpolation import ROUNDINGS, Line, Resizing, coordinates, table
+from crtexport.importers.onnx.interpolation import (
+    ROUNDINGS,
+    ResizedAxis,
+    Resizing,
+    coordinates,
+    table,
+)
 
 ATTRIBUTES = st.builds(
     Resizing,
@@ -20,20 +26,20 @@ ATTRIBUTES = st.builds(
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Line:
+def lines(draw: st.DrawFn) -> ResizedAxis:
     size, wanted = draw(st.integers(1, 20)), draw(st.integers(1, 40))
-    return Line(size, wanted, wanted / size)
+    return ResizedAxis(size, wanted, wanted / size)
 
 
 @given(ATTRIBUTES, lines())
-def test_an_even_line_stays_even(resizing: Resizing, line: Line) -> None:
+def test_an_even_line_stays_even(resizing: Resizing, line: ResizedAxis) -> None:
     made = table(resizing, line).dense(line.size)
     np.testing.assert_allclose(made.sum(1), 1, atol=1e-6)
 
 
 @given(ATTRIBUTES, lines())
 def test_nearest_elements_are_within_a_step_of_the_coordinate(
-    resizing: Resizing, line: Line
+    resizing: Resizing, line: ResizedAxis
 ) -> None:
     if resizing.mode == "nearest":
         place = np.clip(coordinates(resizing, line), 0, line.size - 1)
@@ -41,7 +47,7 @@ def test_nearest_elements_are_within_a_step_of_the_coordinate(
 
 
 @given(lines())
-def test_linear_interpolation_keeps_a_slope(line: Line) -> None:
+def test_linear_interpolation_keeps_a_slope(line: ResizedAxis) -> None:
     resizing = Resizing("linear", "align_corners", "floor", -0.75, False, False)
     made = table(resizing, line).dense(line.size) @ np.arange(line.size)
     wanted = np.linspace(0, line.size - 1, line.wanted) if line.wanted > 1 else [0]
@@ -53,7 +59,7 @@ def test_a_region_has_values_where_it_lies_inside_of_the_image(
     size: int, wanted: int, start: float, extent: float
 ) -> None:
     resizing = Resizing("linear", "tf_crop_and_resize", "floor", -0.75, False, False)
-    line = Line(size, wanted, wanted / size, (start, start + extent))
+    line = ResizedAxis(size, wanted, wanted / size, (start, start + extent))
     place = coordinates(resizing, line)
     first, end = table(resizing, line).inside
     there = (place >= 0) & (place <= size - 1)

@@ -15,7 +15,7 @@ from crtexport.importers.onnx.messages import GraphInfo
 from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import element, joined
-from crtexport.importers.onnx.operators.rolled import Rolled, Round, branched, rolled
+from crtexport.importers.onnx.operators.rolled import Rolled, UnrolledRound, branched, rolled
 from crtexport.importers.onnx.operators.rounds import counted_rounds
 from crtexport.importers.onnx.other_floats import OTHER_FLOATS
 from crtexport.importers.onnx.registry import operator
@@ -135,7 +135,7 @@ def _rolled_loop(
 
     def read(
         inner: OnnxNode, nested: Nested, number: Value, again: Value | None, carried: list[Value]
-    ) -> Round:
+    ) -> UnrolledRound:
         step = inner.builder.reshaped(inner.cast(number, DType.INT64), ())
         truth = inner.constant(True, DType.BOOL) if again is None else again
         own = dict(zip(moving, carried, strict=True))
@@ -147,13 +147,13 @@ def _rolled_loop(
         ])
         ends, parts = [results[i] for i in moving], results[len(states) :]
         if counted is not None:
-            return Round(None, ends, parts)
+            return UnrolledRound(None, ends, parts)
         held = _known(inner, following)
         if again is None and held is not True:
             raise _EndsByItselfError("")
         if again is not None and inner.builder.is_constant(following):
             following = inner.elementwise(LogicalAnd(), again, following)
-        return Round(following, ends, parts)
+        return UnrolledRound(following, ends, parts)
 
     outputs = [0] * (len(body.outputs) - 1 - len(states))
     try:
@@ -245,7 +245,7 @@ def _rolled_scan(
 
     def read(
         inner: OnnxNode, nested: Nested, number: Value, _again: Value | None, carried: list[Value]
-    ) -> Round:
+    ) -> UnrolledRound:
         last = inner.constant([length - 1], DType.INT32)
         places = number, inner.elementwise(Sub(), last, number)
         given = []
@@ -254,7 +254,7 @@ def _rolled_scan(
             index = inner.builder.reshape(places[bool(part.back)].tensor, ())
             given.append(inner.emit(Gather(part.axis), inner.builder.arranged(seen), index))
         results = node.walk.inline(node.graph("body"), [*carried, *given])
-        return Round(None, results[: len(states)], results[len(states) :])
+        return UnrolledRound(None, results[: len(states)], results[len(states) :])
 
     return rolled(node, Rolled(length, None, states, backwards), read)
 

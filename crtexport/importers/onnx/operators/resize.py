@@ -11,9 +11,9 @@ from crtexport.importers.onnx.interpolation import (
     COORDINATES,
     MODES,
     ROUNDINGS,
-    Line,
+    ResampleTable,
+    ResizedAxis,
     Resizing,
-    Table,
     checked,
     table,
 )
@@ -111,14 +111,14 @@ def _resized(
     node: OnnxNode, x: Value, sizes: _Sizes, resizing: Resizing, region: Sequence[float] = (),
     outside: float = 0.0,
 ) -> Value:
-    tables: dict[int, Table] = {}
+    tables: dict[int, ResampleTable] = {}
     count = len(sizes.axes)
     for number, axis in enumerate(sizes.axes):
         part = (region[number], region[number + count]) if region else (0.0, 1.0)
         size, wanted = x.shape[axis], sizes.sizes[number]
         if wanted < 1 or size < 1 or max(wanted, size) > 1 << 15:
             raise CrtExportError(f"axis {axis} of {size} elements becomes one of {wanted}")
-        made = table(resizing, Line(size, wanted, sizes.scales[number], part))
+        made = table(resizing, ResizedAxis(size, wanted, sizes.scales[number], part))
         if wanted != size or not np.array_equal(made.dense(size), np.eye(size)):
             tables[axis] = made
     frame = {axis: (made.inside, size) for axis, made, size in zip(
@@ -132,7 +132,7 @@ def _resized(
     return _framed(node, made_value, frame, outside)
 
 
-def _interpolated(node: OnnxNode, x: Value, tables: dict[int, Table]) -> Value:
+def _interpolated(node: OnnxNode, x: Value, tables: dict[int, ResampleTable]) -> Value:
     """Returns ``x`` resampled by the tables of its axes."""
     if not tables:
         return x
@@ -153,7 +153,7 @@ def _interpolated(node: OnnxNode, x: Value, tables: dict[int, Table]) -> Value:
     return value
 
 
-def _groups(places: dict[int, Table]) -> list[dict[int, Table]]:
+def _groups(places: dict[int, ResampleTable]) -> list[dict[int, ResampleTable]]:
     """Returns the groups of axes that are resampled together, those that shrink the tensor first.
     """
     taps = np.prod([made.indices.shape[1] for made in places.values()])
@@ -163,7 +163,7 @@ def _groups(places: dict[int, Table]) -> list[dict[int, Table]]:
 
 
 def _operator(
-    node: OnnxNode, tensor: int, tables: dict[int, Table]
+    node: OnnxNode, tensor: int, tables: dict[int, ResampleTable]
 ) -> tuple[Op, tuple[int, ...]]:
     shape = node.type(tensor).shape
     copied = all(made.copies for made in tables.values())
@@ -180,7 +180,9 @@ def _operator(
     return Resample(tuple(tables)), (*indices, *weights)
 
 
-def _nearest(shape: tuple[int, ...], tables: dict[int, Table]) -> ResizeNearestNeighbor | None:
+def _nearest(
+    shape: tuple[int, ...], tables: dict[int, ResampleTable]
+) -> ResizeNearestNeighbor | None:
     """Returns TensorFlow Lite's operator where it copies the same pixels."""
     size = tuple(
         len(tables[axis].indices) if axis in tables else shape[axis] for axis in (1, 2)

@@ -16,7 +16,7 @@ from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-class Round(Struct, frozen=True):
+class UnrolledRound(Struct, frozen=True):
     """The results of one iteration: the condition of the next one, None for true; the states; and
     its part of each output that has one part for each iteration."""
 
@@ -25,7 +25,7 @@ class Round(Struct, frozen=True):
     parts: list[Value]
 
 
-Body = Callable[[OnnxNode, Nested, Value, "Value | None", list[Value]], Round]
+Body = Callable[[OnnxNode, Nested, Value, "Value | None", list[Value]], UnrolledRound]
 """Reads a body. It is given the number of the round (int32, of shape (1,)), the condition if that
 is computed, and the states."""
 
@@ -96,7 +96,7 @@ def _number(inner: OnnxNode, place: Value) -> Value:
     return number
 
 
-def _again(done: Round) -> Value:
+def _again(done: UnrolledRound) -> Value:
     if done.again is None:
         raise CrtExportError("a loop whose body says that it ends always or never")
     return done.again
