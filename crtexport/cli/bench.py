@@ -17,16 +17,11 @@ from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     accelerator_option,
+    code_options,
     complete_boards,
-    emit_option,
-    feed_option,
     input_option,
     numerics_option,
-    optimize_option,
-    ram_option,
-    stream_option,
     timeout_option,
-    weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
@@ -54,12 +49,7 @@ _LONGEST_NAME = 36
     shell_complete=complete_boards,
     help="A board to measure on; may be repeated.",
 )
-@emit_option
-@optimize_option
-@ram_option
-@feed_option
-@stream_option
-@weights_option
+@code_options
 @numerics_option
 @accelerator_option
 @input_option()

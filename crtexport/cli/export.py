@@ -26,23 +26,18 @@ from crtexport.cli.options import (
     accelerator_option,
     board_option,
     choices_options,
+    code_options,
     const_inputs_option,
-    emit_option,
-    feed_option,
     force_option,
     input_option,
     io_option,
     models_argument,
     note_board,
     numerics_option,
-    optimize_option,
     outside_option,
     pool_option,
-    ram_option,
-    stream_option,
     system_lib_option,
     timeout_option,
-    weights_option,
     with_output,
 )
 from crtexport.cli.output import Output, named
@@ -63,12 +58,7 @@ if TYPE_CHECKING:
     "-o", "--output", type=OUTPUT_FILE, metavar="FILE.tar",
     help="The package to write; by default MODEL-BOARD.tar in the current folder.",
 )
-@emit_option
-@optimize_option
-@ram_option
-@feed_option
-@stream_option
-@weights_option
+@code_options
 @click.option(
     "--workspace", type=Words(["static", "shared", "caller"]), default="static",
     show_default=True,

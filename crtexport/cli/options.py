@@ -334,6 +334,16 @@ def device_code_option(command: Command) -> Command:
     )(command)
 
 
+def code_options(command: Command) -> Command:
+    """``--emit``, ``--optimize``, ``--ram``, ``--feed``, ``--stream`` and ``--weights``: the code
+    that is generated for a model."""
+    for option in (
+        weights_option, stream_option, feed_option, ram_option, optimize_option, emit_option,
+    ):
+        command = option(command)
+    return command
+
+
 def io_option(command: Command) -> Command:
     """``--io``"""
     return click.option(

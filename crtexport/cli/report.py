@@ -20,21 +20,16 @@ from crtexport.cli.options import (
     accelerator_option,
     board_option,
     choices_options,
+    code_options,
     const_inputs_option,
-    emit_option,
-    feed_option,
     input_option,
     io_option,
     note_board,
     numerics_option,
-    optimize_option,
     pool_option,
-    ram_option,
-    stream_option,
     system_lib_option,
     timeout_option,
     tuning_option,
-    weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
@@ -55,12 +50,7 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
     "-o", "--output", "page", type=OUTPUT_FILE, metavar="FILE.html|json",
     help="Also write the report to a file: as a page with pictures, or as JSON.",
 )
-@emit_option
-@optimize_option
-@ram_option
-@feed_option
-@stream_option
-@weights_option
+@code_options
 @io_option
 @const_inputs_option
 @pool_option
