@@ -1,4 +1,4 @@
-"""Why a tensor is used before it is defined: a wrong order of nodes, a cycle, or nothing at all."""
+"""Finds out why a tensor is used before it is defined: wrong order, a cycle, or no definition."""
 
 from __future__ import annotations
 
