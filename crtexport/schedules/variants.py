@@ -36,12 +36,14 @@ class InstructionSet(Struct, frozen=True):
     The folder ``name`` beside this module has the schedules. In its module ``candidates``,
     ``candidates(context, target)`` returns the variants of a node, and ``vector_ops()`` returns the
     operations that fused operators need on vectors of results, None where results aren't vectors.
-    ``slow_in_c``: C compilers, such as gcc 12, split its vectors into scalars.
+    ``slow_in_c``: C compilers, such as gcc 12, split its vectors into scalars. ``orders_fused``:
+    ``fused(variants)`` puts the variants of a fused node in an order of its own.
     """
 
     name: str
     present: Callable[[Target], bool]
     slow_in_c: bool = False
+    orders_fused: bool = False
 
     @property
     def schedules(self) -> ModuleType:
@@ -51,7 +53,7 @@ class InstructionSet(Struct, frozen=True):
 
 INSTRUCTION_SETS = (
     InstructionSet("x86", target_features.is_x86_64),
-    InstructionSet("mve", target_features.has_mve),
+    InstructionSet("mve", target_features.has_mve, orders_fused=True),
     InstructionSet("rvv", target_features.has_rvv, slow_in_c=True),
 )
 """Of those that a target has, the first is used. The folder ``scalar`` is for all other targets."""
@@ -192,7 +194,8 @@ def fused_variants(context: Context, target: Target, optimize: str) -> list[Cand
     def change(lowered: Lowered) -> Lowered:
         return fused_node.fuse(context, lowered, vectors) or usual
 
-    return changed(found, change)
+    variants = changed(found, change)
+    return own.schedules.fused(variants) if own and own.orders_fused else variants
 
 
 def _instruction_set(target: Target) -> InstructionSet | None:

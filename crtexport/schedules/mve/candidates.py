@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from crtexport.ir import ops
 from crtexport.ir.numerics import Numerics
-from crtexport.lowering.registry import Context, Lowered, Lowering
+from crtexport.kir.analysis.single_store import Results
+from crtexport.kir.assembly.mve.machine_loop import becomes_machine_code
+from crtexport.lowering.registry import Context, Lowered, Lowering, OutputTensor
 from crtexport.schedules.common import target_features
 from crtexport.schedules.common.candidates import Candidate, single
 from crtexport.schedules.common.padded_row_ring import RingRows
@@ -16,7 +21,7 @@ from crtexport.schedules.mve import depthwise as mve_depthwise
 from crtexport.schedules.mve import elementwise as mve_elementwise
 from crtexport.schedules.mve import float as mve_float
 from crtexport.schedules.mve import pool as mve_pool
-from crtexport.schedules.mve.dense import MveProducts, tile_candidates
+from crtexport.schedules.mve.dense import MveProducts, tile_candidates, usual_first
 from crtexport.schedules.mve.requantize import Sums
 from crtexport.schedules.mve.tiles import MveTile, tiles
 from crtexport.support.target import Target
@@ -49,6 +54,25 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
 def vector_ops() -> mve_elementwise.MveVectorOps:
     """Returns what computes with vectors of results."""
     return mve_elementwise.MveVectorOps()
+
+
+def fused(variants: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the variants of a node that other parts were fused into, the usual one first. That
+    is another one than without them where their registers leave too few for machine code: the first
+    that gets along without, of those that compute no result twice, if there are such. Parts are
+    fused to save memory, and what is computed again mustn't have overwritten its operands."""
+    if becomes_machine_code(variants[0].make().kernel):
+        return [*variants]
+    once = [variant for variant in variants if _stores_once(variant.make())]
+    others = [replace(variant, rare=True) for variant in variants if variant not in once]
+    return [*usual_first(once), *others] if once else usual_first(variants)
+
+
+def _stores_once(lowered: Lowered) -> bool:
+    """Returns whether each result is provably stored once."""
+    output = lowered.kernel.buffers[lowered.args.index(OutputTensor(0))]
+    results = Results(output, output.size, 1, ordered=False)
+    return results.stored_once(lowered.kernel) is lowered.kernel
 
 
 def _rows(context: Context) -> list[Candidate]:

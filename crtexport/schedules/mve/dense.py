@@ -46,9 +46,18 @@ def tile_candidates(
 ) -> list[Candidate]:
     """Returns a variant for each of ``found``, the first one first whose loops become machine code,
     and all others for tuning only."""
-    variants = [Candidate(tile.name, functools.partial(make, tile), rare=True) for tile in found]
-    usual = next(v for v in variants if becomes_machine_code(v.make().kernel))
-    others = [variant for variant in variants if variant is not usual]
+    return usual_first([
+        Candidate(tile.name, functools.partial(make, tile), rare=True) for tile in found
+    ])
+
+
+def usual_first(variants: Sequence[Candidate]) -> list[Candidate]:
+    """Returns variants with the first one in front whose loops become machine code, and all others
+    for tuning only; as they are where that is no other than the first one, or there is none."""
+    usual = next((v for v in variants if becomes_machine_code(v.make().kernel)), variants[0])
+    if usual is variants[0] and not usual.rare:
+        return [*variants]
+    others = [replace(variant, rare=True) for variant in variants if variant is not usual]
     return [replace(usual, rare=False), *others]
 
 

@@ -101,10 +101,11 @@ def tiles(
         if high < MOST_ROWS or units <= LANES  # else there are more vectors than registers
         if high * units <= MOST_UNITS
     ]
-    return [
-        *sorted(found, key=lambda tile: _cycles(tile, rows, chunks, sums)),
-        *(MveTile(high, LANES, "units", machine=False) for high in sorted({min(rows, 2), 1})[::-1]),
-    ]
+    found.sort(key=lambda tile: _cycles(tile, rows, chunks, sums))
+    # As many rows at once as the best one has: results can overwrite as much then.
+    usual = found[0].rows if found else 2
+    compiled = sorted({min(rows, 2), 1}, key=lambda high: (high != usual, -high))
+    return [*found, *(MveTile(high, LANES, "units", machine=False) for high in compiled)]
 
 
 def written_out(products: int, weights: int) -> bool:

@@ -125,3 +125,23 @@ def test_loops_that_differ_in_offsets_have_one_outline(tmp_path: Path) -> None:
             assert outline(body, ordered(body, 3, late=False), (), (), late=False) != made[0]
             seen += 1
     assert seen
+
+
+def test_loops_of_depthwise_layers_hardly_wait(tmp_path: Path) -> None:
+    """An instruction begins in nearly every cycle: vectors live too briefly to be in the way."""
+    n = Network(lambda low, high: low, 1)
+    x = n.tensor((1, 6, 6, 64))
+    w = n.m.tensor(
+        "w", (1, 3, 3, 64), "int8", scale=[0.01] * 64, axis=3,
+        data=n.rng.integers(-127, 128, (1, 3, 3, 64)),
+    )
+    y = n.tensor((1, 6, 6, 64))
+    n.m.op("DEPTHWISE_CONV_2D", [x, w], [y], padding="SAME")
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    (variant,) = mve.candidates(Context(graph, graph.nodes[0]), MVE)
+    kernel = variant.make().kernel
+    both = [loop for loop in walk(kernel.body) if isinstance(loop, For) and loop.assembled]
+    made = machine_loop.machine_loop(both[0], definitions_in(kernel))
+    assert made is not None
+    assert made.code.interval <= len(made.code.loop) + 3

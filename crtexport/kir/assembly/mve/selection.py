@@ -27,6 +27,7 @@ _BYTES = (-128, 127)
 _HALVES = (-32768, 32767)
 _LIMITS = {Scalar.I8: _BYTES, Scalar.I16: _HALVES}
 _COLLECTING = FORMS["set_02"], FORMS["set_13"]
+_ADDITION = "mve_add_s32"
 _DUPS = {"mve_dup_s8": "dup_s8", "mve_dup_s16": "dup_s16", "mve_dup_s32": "dup_s32"}
 
 
@@ -184,6 +185,8 @@ class _Selector:
         match stmt:
             case kir.Let(var=var, value=value):
                 self._name(var.name, self._here(value))
+                if isinstance(value, kir.Call) and value.name == _ADDITION:
+                    self.vector(var)  # here, so that the registers of what is added are free
             case kir.Local(var=var, value=kir.Const(value=0)) if var.type is Scalar.I32:
                 self._locals[var.name] = NONE
             case kir.Assign(var=var, value=kir.Call() as call) if var.name in self._locals:
