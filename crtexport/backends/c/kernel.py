@@ -40,7 +40,7 @@ from crtexport.backends.c.literals import (
 from crtexport.backends.c.prune import prune
 from crtexport.kir import language as kir
 from crtexport.kir.alignment import alignment
-from crtexport.kir.assembly.assemble import assembled
+from crtexport.kir.assembly.assemble import Assembled, assembled
 from crtexport.kir.intrinsics.registry import find_intrinsic
 from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 from crtexport.support.errors import CrtExportError
@@ -57,17 +57,19 @@ class KernelText(Struct, frozen=True):
 def print_kernel(
     kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset(), *, shared: bool = False,
     int_bits: IntBits = 32, target: Target | None = None,
+    assembled: dict[str, str] | None = None,
 ) -> KernelText:
     """``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other files of
     the package see it.
 
     ``taken``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``, or
-    less; ``target``: the one for which loops have
-    instructions of their own. Raises CrtExportError for what the Kernel IR forbids (arithmetic on
-    storage types) or an unknown intrinsic.
+    less; ``target``: the one for which loops have instructions of their own; ``assembled``: the
+    names of functions of these that the file has already, by their texts: further ones are added.
+    Raises CrtExportError for what the Kernel IR forbids (arithmetic on storage types) or an unknown
+    intrinsic.
     """
     linkage = "CRT_SHARED" if shared else "static"
-    return _printer(kernel, symbol, taken, linkage, int_bits, target).print()
+    return _printer(kernel, symbol, taken, linkage, int_bits, target, assembled).print()
 
 
 def declare_kernel(
@@ -79,9 +81,12 @@ def declare_kernel(
 
 def _printer(
     kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str, int_bits: IntBits = 32,
-    target: Target | None = None,
+    target: Target | None = None, assembled: dict[str, str] | None = None,
 ) -> _Printer:
-    return _Printer(kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits, target)
+    return _Printer(
+        kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits, target,
+        {} if assembled is None else assembled,
+    )
 
 
 class _Level(enum.IntEnum):
@@ -137,7 +142,8 @@ class _Printer(Struct):
     linkage: str
     int_bits: IntBits
     target: Target | None
-    functions: list[str] = field(default_factory=list)  # of instructions, that it calls
+    assembled: dict[str, str]  # functions of instructions that the file has, by their texts
+    functions: list[str] = field(default_factory=list)  # more of these, that it calls
     portable: bool = False  # what is printed now is for compilers that don't take these
     needs: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
@@ -262,12 +268,8 @@ class _Printer(Struct):
         if made is None:
             yield from self._plain_loop(loop, indent)
             return
-        name = assembled_symbol(self.symbol, loop.var.name)
-        while name in self.used:
-            name += "_"
-        self.used.add(name)
         self.needs.add(c_helpers.ASSEMBLY[made.extension])
-        self.functions.append(c_assembled.function(name, made, self.kernel))
+        name = self._assembled(loop, made)
         args = [
             f"&{self._name(arg.buffer)}[{self._text(arg.index)}]" if arg.buffer
             else self._text(arg.index) for arg in made.arguments
@@ -281,6 +283,20 @@ class _Printer(Struct):
         yield from self._plain_loop(loop, indent)
         self.portable = False
         yield "#endif"
+
+    def _assembled(self, loop: kir.For, made: Assembled) -> str:
+        """Returns the name of the function that a loop is, and defines it if there is none of the
+        same instructions."""
+        text = c_assembled.function("{}", made, self.kernel)
+        name = self.assembled.get(text)
+        if name is None:
+            name = assembled_symbol(self.symbol, loop.var.name)
+            while name in self.used:
+                name += "_"
+            self.assembled[text] = name
+            self.functions.append(c_assembled.function(name, made, self.kernel))
+        self.used.add(name)
+        return name
 
     def _plain_loop(self, loop: kir.For, indent: str) -> Iterator[str]:
         if loop.unroll is not None:

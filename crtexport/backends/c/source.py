@@ -143,10 +143,12 @@ def _kernels(
     ``special``: constants are infinite or no numbers.
     """
     lent, borrowed = artifact.common.lent, artifact.common.borrowed
+    assembled: dict[str, str] = {}
     kernels = [
         declare_kernel(f.kernel, f.symbol, taken) if f.symbol in borrowed
         else print_kernel(
-            f.kernel, f.symbol, taken, shared=f.symbol in lent, int_bits=int_bits, target=target
+            f.kernel, f.symbol, taken, shared=f.symbol in lent, int_bits=int_bits, target=target,
+            assembled=assembled,
         )
         for f in _used(artifact)
     ]

@@ -9,12 +9,16 @@ from crtexport.kir.assembly.assemble import Assembled
 
 
 def define_assembled(symbol: str, assembled: Assembled, module: ModuleText) -> str:
-    """Adds the definition of ``symbol`` to ``module``; returns how it is called.
+    """Adds the definition of ``symbol`` to ``module``, unless there is one of the same
+    instructions; returns how it is called.
 
     LLVM puts the instructions before what it makes of the body, which is the return to the caller.
     The fence makes no instruction; it says that there may be others, which read and write memory.
     """
     types = ", ".join("ptr" if argument.buffer else "i32" for argument in assembled.arguments)
+    known = module.assembled.setdefault((types, assembled.code), symbol)
+    if known != symbol:
+        return f"@{known}"
     halves = struct.unpack(f"<{len(assembled.code) // 2}H", assembled.code)
     given = ", ".join(f"i16 {half}" for half in halves)
     module.helpers[symbol] = "\n".join([

@@ -111,7 +111,9 @@ class Compiler:
 
         jobs = self._jobs
         if jobs is None:
-            jobs = _processes(sum(processes(one, self._split) for one in artifacts))
+            jobs = _processes(sum(
+                processes(one, self._split, self._target) for one in artifacts
+            ))
         with compilation(
             printed(), self._target, self._optimize, llvm_options=self.options, jobs=jobs,
             timeout=self._timeout, keep_failed=self._keep_failed, counted=counted,

@@ -86,7 +86,7 @@ def printed_modules(
         return ModuleText(target, optimize)
 
     callings = Callings(artifact)
-    staying, *leaving = partition(artifact, split, callings.alone)
+    staying, *leaving = partition(artifact, split, callings.alone, target)
     name = artifact.module
     yield (
         Module(f"{name}_lib0", "model", _symbols(staying)),

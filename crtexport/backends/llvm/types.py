@@ -159,12 +159,14 @@ class ModuleText(Struct):
     """The parts of a module outside of its functions: declarations, helper functions and metadata.
 
     All are kept in the order of their first use, so that equal input prints equal text.
+    ``assembled``: the symbols of functions of instructions, by their types and bytes.
     """
 
     target: Target
     optimize: str
     declarations: dict[str, None] = field(default_factory=dict)
     helpers: dict[str, str] = field(default_factory=dict)
+    assembled: dict[tuple[str, bytes], str] = field(default_factory=dict)
     metadata: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

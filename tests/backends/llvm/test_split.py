@@ -108,7 +108,7 @@ def test_auto_fills_objects_in_order(statements: list[int], groups: list[int]) -
         Function(f"f{n}", Kernel("k", (), (Comment("not one"), statement) * count))
         for n, count in enumerate(statements)
     )
-    parts = partition(model(functions=functions), "auto", lambda _: True)
+    parts = partition(model(functions=functions), "auto", lambda _: True, HOST)
     assert [len(part) for part in parts] == groups
     assert tuple(itertools.chain.from_iterable(parts)) == functions
 
@@ -118,9 +118,20 @@ def test_auto_leaves_kernels_beside_their_calls_that_need_them() -> None:
     branch = If(Const(1, Scalar.I1), half, half)
     loop = For(Var("i", Scalar.INDEX), Const(2, Scalar.INDEX), (branch,))
     functions = tuple(Function(f"f{n}", Kernel("k", (), (loop,))) for n in range(3))
-    staying, *leaving = partition(model(functions=functions), "auto", lambda name: name != "f1")
+    staying, *leaving = partition(
+        model(functions=functions), "auto", lambda name: name != "f1", HOST
+    )
     assert staying == functions[1:2]
     assert leaving == [functions[:1], functions[2:]]
+
+
+@pytest.mark.parametrize(("target", "objects"), [("m4", 1), ("host", 3)])
+def test_loops_whose_instructions_are_given_fill_no_objects(target: str, objects: int) -> None:
+    many = (Let(Var("x", Scalar.INDEX), Const(0, Scalar.INDEX)),) * 200
+    loop = For(Var("i", Scalar.INDEX), Const(2, Scalar.INDEX), many, assembled=True)
+    functions = tuple(Function(f"f{n}", Kernel("k", (), (loop,))) for n in range(2))
+    parts = partition(model(functions=functions), "auto", lambda _: True, TARGETS[target])
+    assert len(parts) == objects
 
 
 def test_small_models_stay_in_one_object_with_auto() -> None:
