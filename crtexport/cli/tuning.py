@@ -83,20 +83,18 @@ def tune_all(
 def show_tuned(out: Output, results: Sequence[Tuned]) -> dict[str, Any]:
     """Shows the result of tuning, layer by layer; returns it for ``--json``."""
     for result in results:
+        time = "instructions" if result.before.cycles is None else "cycles"
         out.table(
             f"Tuned for {result.configuration}",
-            (
-                "layer", "usual variant", "instructions", "code",
-                "chosen variant", "instructions", "code",
-            ),
+            ("layer", "usual variant", time, "code", "chosen variant", time, "code"),
             [
                 *(
-                    (layer.name, layer.usual, layer.before.instructions, layer.before.code,
-                     layer.chosen, layer.after.instructions, layer.after.code)
+                    (layer.name, layer.usual, layer.before.time, layer.before.code,
+                     layer.chosen, layer.after.time, layer.after.code)
                     for layer in result.layers
                 ),
-                ("total", "", result.before.instructions, result.before.code, "",
-                 result.after.instructions, result.after.code),
+                ("total", "", result.before.time, result.before.code, "",
+                 result.after.time, result.after.code),
             ],
         )
         out.line(f"{result.path}: {result.measured} kernels measured in {result.rounds} rounds")

@@ -60,7 +60,8 @@ class Tuned(Struct, frozen=True):
     def __repr__(self) -> str:
         return line(
             "Tuned", f"{self.path}:", f"{count(len(self.layers), 'layer')},",
-            f"{self.before.instructions:,} to {self.after.instructions:,} instructions",
+            f"{self.before.time:,} to {self.after.time:,}",
+            "instructions" if self.before.cycles is None else "cycles",
         )
 
 
@@ -204,8 +205,10 @@ class _Tuning:
         for step in ran.steps():
             node, done = step.place.lowered, step.executed
             if done is not None and done.runs and _has_forms(step):
+                cycles = done.spent.cycles
                 found[digest(node.lowered.kernel)] = tuning_records.Measured(
                     instructions=done.instructions // done.runs,
+                    cycles=None if cycles is None else cycles.mid // done.runs,
                     code=sizes.get(step.place.call.symbol, 0), form=node.chosen,
                     layer=str(node.node),
                 )
@@ -217,8 +220,11 @@ class _Tuning:
     def _layers(
         self, before: measure.MeasuredExport, after: measure.MeasuredExport
     ) -> Iterator[TunedLayer]:
-        for first, second in zip(before.steps(), after.steps(), strict=True):
-            if _has_forms(first):
+        # Other variants may let layers be fused: those that aren't in both can't be compared.
+        others = {step.place.name: step for step in after.steps()}
+        for first in before.steps():
+            second = others.get(first.place.name)
+            if second is not None and _has_forms(first):
                 yield TunedLayer(
                     first.place.name, first.place.lowered.chosen, second.place.lowered.chosen,
                     _cost(before, first), _cost(after, second),
@@ -231,10 +237,18 @@ def _has_forms(step: measure.MeasuredCall) -> bool:
 
 
 def _cost(ran: measure.MeasuredExport, step: measure.MeasuredCall) -> Cost:
-    instructions = step.executed.instructions if step.executed is not None else 0
-    return Cost(instructions, ran.sizes.get(step.place.call.symbol, 0))
+    code = ran.sizes.get(step.place.call.symbol, 0)
+    if step.executed is None:
+        return Cost(0, code)
+    cycles = step.executed.spent.cycles
+    return Cost(
+        step.executed.instructions, code, cycles=None if cycles is None else cycles.mid
+    )
 
 
 def _total(ran: measure.MeasuredExport) -> Cost:
-    code = ran.result.flash.get(".model_text", 0)
-    return Cost(ran.result.instructions_second or 0, code)
+    code, spent = ran.result.flash.get(".model_text", 0), ran.result.spent
+    cycles = None if spent is None else spent.cycles
+    return Cost(
+        ran.result.instructions_second or 0, code, cycles=None if cycles is None else cycles.mid
+    )

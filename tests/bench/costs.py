@@ -2,7 +2,8 @@
 
 Tunes the MLPerf Tiny networks for a board, all into one file, or with ``--drawn`` networks of drawn
 shapes, and compares the cost model with every measured variant: errors, and what choosing by it
-loses. Then it prints the weights that fit the measurements best, to be copied into
+loses; in cycles where the model knows these. Then it prints the weights that fit the variants best
+that aren't rare, for instructions and, where they were modelled, for cycles, to be copied into
 :mod:`crtexport.schedules.select.cost_model` where they are better; but those of drawn networks with
 seeds below 100 are what fits are checked with.
 """
@@ -81,9 +82,16 @@ def main() -> None:
     points = [p for name in networks for p in measured_variants(name, options, machine)]
     if machine is not None:
         _compare(console, points, machine)
-    weights, width = fit(points)
-    listed = ", ".join(f"{weight:.2f}" for weight in weights)
-    console.print(f"weights: {listed}; width: {width:.2f}")
+    likely = [p for p in points if not p.rare]
+    weights, width = fit(likely, [p.measured.instructions for p in likely])
+    console.print(f"weights: {_listed(weights)}; width: {width:.2f}")
+    cycles = [p.measured.cycles for p in likely if p.measured.cycles is not None]
+    if len(cycles) == len(likely):
+        console.print(f"cycles: {_listed(fit(likely, cycles)[0])}")
+
+
+def _listed(weights: list[float]) -> str:
+    return ", ".join(f"{weight:.2f}" for weight in weights)
 
 
 def network(name: str) -> Graph:
@@ -138,9 +146,9 @@ def _compare(console: Console, points: list[Point], machine: Machine) -> None:
     for layer in {p.layer for p in points}:
         likely = [p for p in points if p.layer == layer and not p.rare]
         if len(likely) > 1:
-            pick = min(likely, key=lambda p: machine.instructions(p.work.run))
-            best = min(p.measured.instructions for p in likely)
-            losses.append(pick.measured.instructions / best - 1)
+            pick = min(likely, key=lambda p: _times(p, machine)[0])
+            best = min(_times(p, machine)[1] for p in likely)
+            losses.append(_times(pick, machine)[1] / best - 1)
     if losses:
         console.print(
             f"What is estimated to be the fastest of the likely variants takes in the median "
@@ -149,13 +157,23 @@ def _compare(console: Console, points: list[Point], machine: Machine) -> None:
 
 
 def _error(point: Point, machine: Machine) -> float:
-    return machine.instructions(point.work.run) / point.measured.instructions - 1
+    estimated, measured = _times(point, machine)
+    return estimated / measured - 1
 
 
-def fit(points: list[Point]) -> tuple[list[float], float]:
-    """Weights of at least 0 with the least squares of relative errors; bytes per instruction."""
+def _times(point: Point, machine: Machine) -> tuple[float, int]:
+    """The estimated and the measured cycles, or instructions where those aren't known."""
+    cycles = machine.time(point.work.run)
+    if cycles is not None and point.measured.cycles is not None:
+        return cycles, point.measured.cycles
+    return machine.instructions(point.work.run), point.measured.instructions
+
+
+def fit(points: list[Point], measured: list[int]) -> tuple[list[float], float]:
+    """Weights of at least 0 with the least squares of relative errors of what was ``measured``;
+    bytes per instruction, if it was these."""
     runs = np.array([[p.work.run[kind] for kind in Work] for p in points], np.float64)
-    runs /= np.array([[p.measured.instructions] for p in points])
+    runs /= np.array(measured)[:, None]
     gram = runs.T @ runs + _TRUST * len(points) * np.eye(len(_USUAL))
     target = runs.T @ np.ones(len(points)) + _TRUST * len(points) * _USUAL
     weights = _USUAL.copy()

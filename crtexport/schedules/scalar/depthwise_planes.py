@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
@@ -51,12 +52,17 @@ from crtexport.schedules.scalar.requantize_mul32 import Mul32Epilogue
 
 _SHORT = 8
 """Words of a row up to which each is spread by instructions of its own."""
+_FEW_ROWS = 7
+"""Rows of a plane up to which each is spread by instructions of its own: of more, some at once."""
 _FEW = 2
 """Steps along a row up to which each has instructions of its own."""
 MOST_TAPS = 32
 """Windows up to which each tap has an instruction of its own."""
 LIKELY = 3
 """Geometries that are compared exactly."""
+_SMALL = 2
+"""Neighbouring outputs of a geometry that takes little code: on Cortex-M with DSP instructions, of
+these the one that looks fastest is compared, too."""
 
 
 def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]:
@@ -82,13 +88,18 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
         scaling = epilogue_of(context, sums, op.activation, layout.method)
     if scaling is None:
         return []
+    shapes = geometries(context, op, layout)
+    compared = {*range(1 if layout.outputs_per_block else LIKELY)}
+    if layout is PAIRS:
+        small = (n for n, shape in enumerate(shapes) if shape.outputs_per_block <= _SMALL)
+        compared.update(itertools.islice(small, 1))
     return [
         Candidate(
             f"planes, {geometry.band} rows, {geometry.outputs_per_block} columns",
             functools.partial(_lower, context, layout, sums, scaling, geometry),
-            rare=number >= LIKELY or bool(layout.outputs_per_block and number),
+            rare=number not in compared,
         )
-        for number, geometry in enumerate(geometries(context, op, layout))
+        for number, geometry in enumerate(shapes)
     ]
 
 
@@ -108,13 +119,26 @@ def _lower(
     )
     pairs = weight_pairs(shape)
     count = shape.kernel[0] * len(pairs)
+    copied = not (layout is PAIRS and _is_small(shape))
+    stored = count + (scaling.count if copied else 0)
     taps = None if count <= layout.held else lowering.scratch(
-        "taps", Scalar.I32, count + scaling.count, noalias=False
+        "taps", Scalar.I32, stored, noalias=False
     )
     _IntegerPlanes(
-        lowering.b, shape, pairs, (x, weights, output, plane), taps, scaling, sums.zero_point
+        lowering.b, shape, pairs, (x, weights, output, plane), taps, scaling, sums.zero_point,
+        copied=copied,
     ).emit()
     return lowering.finish()
+
+
+def _is_small(shape: PlaneGeometry) -> bool:
+    """Returns whether there is so little of a plane that what is done once for it takes much of the
+    time: each of its rows is spread by instructions of its own then, and what scales a channel is
+    read where it is."""
+    return (
+        shape.per_word == 2 and shape.bands == 1 and shape.band_rows <= _FEW_ROWS
+        and shape.words <= _SHORT
+    )
 
 
 class Planes(abc.ABC):
@@ -195,7 +219,8 @@ class Planes(abc.ABC):
                 with b.named(f"row{row}"):
                     self._spread_row_if(n, b.let("iy", add(first, const(row))), ic, const(row))
         if rows:
-            with b.loop("row", len(rows)) as number:
+            unroll = len(rows) if _is_small(self.shape) else None
+            with b.loop("row", len(rows), unroll=unroll) as number:
                 row_ = add(number, const(rows.start))
                 self._spread_row(n, add(first, row_), ic, row_)
 
@@ -265,12 +290,14 @@ class _IntegerPlanes(Planes):
         self, b: KernelBuilder, shape: PlaneGeometry, pairs: list[tuple[int, int]],
         buffers: tuple[Buffer, Buffer, Buffer, Buffer], taps: Buffer | None,
         scaling: ScalarEpilogue,
-        zero_point: int,
+        zero_point: int, *, copied: bool,
     ) -> None:
-        """``taps``: where weights and constants are kept, None for registers."""
+        """``taps``: where weights are kept, and constants if these are ``copied``, None for
+        registers."""
         x, self.weights, self.output, plane = buffers
         super().__init__(b, shape, x, plane, zero_point)
-        self.pairs, self.taps, self.scaling = pairs, taps, scaling
+        self.pairs, self.taps, self.scaling, self.copied = pairs, taps, scaling, copied
+        self.channel: Expr = const(0)
         self.products = [row_products(shape, start, pairs) for start in shape.starts]
         self.kept: list[Expr] = []
 
@@ -278,10 +305,16 @@ class _IntegerPlanes(Planes):
         """Keeps the weights of a channel as sums want them, in pairs, and what scales it."""
         shape = self.shape
 
+        known: dict[int, Expr] = {}
+
         def weight(tap: int) -> Expr:
-            at = add(const(tap * shape.y[3]), channel)
-            value = cast(load(self.weights, at), Scalar.I32)
-            return self.scaling.moved(value)
+            """That of a tap, computed once where several words have it."""
+            if tap not in known:
+                at = add(const(tap * shape.y[3]), channel)
+                value = self.scaling.moved(cast(load(self.weights, at), Scalar.I32))
+                several = sum(tap % shape.kernel[1] in pair for pair in self.pairs) > 1
+                known[tap] = self.b.let(f"weight{tap}", value) if several else value
+            return known[tap]
 
         self.kept = []
         for ky in range(shape.kernel[0]):
@@ -291,8 +324,10 @@ class _IntegerPlanes(Planes):
                 if second >= 0:
                     word = _i32("arm_pkhbt", word, weight(row + second))
                 self._keep(word)
-        for value in self.scaling.values(channel):
-            self._keep(value)
+        self.channel = channel
+        if self.copied:
+            for value in self.scaling.values(channel):
+                self._keep(value)
 
     def _keep(self, value: Expr) -> None:
         if self.taps is None:
@@ -304,6 +339,8 @@ class _IntegerPlanes(Planes):
 
     def _constants(self) -> list[Expr]:
         """The constants of the channel, loaded."""
+        if not self.copied:
+            return list(self.scaling.values(self.channel))
         names = [name for name, _ in self.scaling.words]
         kept = self.kept[-self.scaling.count :]
         return [

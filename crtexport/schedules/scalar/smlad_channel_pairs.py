@@ -46,9 +46,9 @@ from crtexport.schedules.scalar.requantize_int8 import (
 
 STEPS = (2, 4, 8, 16)
 """Words of a line that may be multiplied in one go; all of them are another choice."""
-LIKELY = {(1, 1): 4, (1, 2): 8, (2, 1): 64, (2, 2): 8}
+LIKELY = {(1, 1): 4, (1, 2): 16, (1, 4): 16, (2, 1): 64, (2, 2): 16}
 """Pixels and pairs of channels whose sums leave registers for what they are made of, and the most
-words for which that is so: compilers load all weights of one pixel's words before they use them."""
+words that are worth their code."""
 MOST_WHOLE = 64
 """Longer lines are never multiplied in one go."""
 _REACH = 128

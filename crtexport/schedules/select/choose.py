@@ -1,7 +1,8 @@
-"""Chooses one of a node's candidates, by instructions and by the size of code.
+"""Chooses one of a node's candidates, by cycles and by the size of code.
 
-``speed`` wants the fewest instructions, ``size`` the least code; ``balanced`` trades one for the
-other: one percent of the network's instructions is worth BALANCE bytes of code.
+Where cycles aren't known, instructions stand for them. ``speed`` wants the fewest, ``size`` the
+least code; ``balanced`` trades one for the other: one percent of the network's cycles is worth
+BALANCE bytes of code.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from crtexport.kir.language import Body, Kernel
 from crtexport.kir.text import dump
 from crtexport.lowering.registry import Context
 from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.common.target_features import has_dsp, has_mve
 from crtexport.schedules.select.cost_model import Cost, estimate, extents, machine_for, stand_in
 from crtexport.support.target import USUAL_FLASH, Flash, Target
 
@@ -27,7 +29,7 @@ LEAST = 0.001
 ELEMENT = 16
 """Multiply-accumulates in whose time an element is computed without any."""
 BALANCE = 2048
-"""Bytes of code that one percent of a network's instructions is worth."""
+"""Bytes of code that one percent of a network's cycles is worth."""
 
 Choose = Callable[[Context, Sequence[Candidate], float], Candidate]
 """Picks one of a node's candidates, of which there are at least two. The number says which part of
@@ -36,8 +38,13 @@ the network's work the node is, with those that are like it and so get the same 
 
 def by_default(target: Target, optimize: str, emit: str) -> Choose:
     """Returns what chooses where nothing else is said: the cost model, or for C, whose compilers
-    that doesn't know, the order of the schedules that are meant for them."""
-    return ByEstimate(target, optimize) if emit == "llvm" else _first
+    that doesn't know, the order of the schedules that are meant for them. Where hot loops have
+    instructions in C, too, these are what the model knows."""
+    if emit == "llvm":
+        return ByEstimate(target, optimize)
+    if has_dsp(target) and not has_mve(target):
+        return ByEstimate(target, optimize, objects=False)
+    return _first
 
 
 def _first(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
@@ -68,22 +75,24 @@ class Costs:
 class ByEstimate:
     """Chooses by the cost model among the variants that aren't rare: where the target's machine was
     measured and the node is worth it, else the usual variant. ``costs`` has those that were
-    chosen."""
+    chosen. Without ``objects``, variants that are meant for these aren't taken."""
 
-    def __init__(self, target: Target, optimize: str) -> None:
-        self.costs = Costs(target)
+    def __init__(self, target: Target, optimize: str, *, objects: bool = True) -> None:
+        self.costs, self._objects = Costs(target), objects
         self._machine, self._optimize = machine_for(target), optimize
         self._flash = flash_of(target)
 
     def __call__(self, context: Context, found: Sequence[Candidate], part: float) -> Candidate:
         del context
+        if not self._objects:
+            found = [variant for variant in found if not variant.objects] or found
         machine = self._machine
         likely = [variant for variant in found if not variant.rare]
         if machine is None or len(likely) < 2 or part < LEAST:
             return found[0]
         costs = [estimate(one.make().kernel, machine, flash=self._flash) for one in likely]
         first, *others = (_read_from(cost, self._flash) for cost in costs)
-        favoured = Cost(round(first.instructions * (1 - machine.doubt)), first.code)
+        favoured = Cost(round(first.time * (1 - machine.doubt)), first.code)
         best = preferred([favoured, *others], self._optimize, part)
         self.costs.know(likely[best].make().kernel, costs[best])
         return likely[best]
@@ -98,11 +107,11 @@ def flash_of(target: Target) -> Flash | None:
 
 
 def _read_from(cost: Cost, flash: Flash | None) -> Cost:
-    """Adds the time of lines that are read again: a quarter of their wait states. Nearly all of
-    them follow one another, and many chips read these ahead; so variants give way only to others
-    that are nearly as fast where nothing waits."""
-    waits = 0 if flash is None else flash.wait_states * cost.lines // 4
-    return Cost(cost.instructions + waits, cost.code)
+    """Adds the time of lines that are read again: half of their wait states. Nearly all of them
+    follow one another, and many chips read these ahead: between that and chips that don't, this is
+    the middle."""
+    waits = 0 if flash is None else flash.wait_states * cost.lines // 2
+    return Cost(cost.time + waits, cost.code)
 
 
 def parts(
@@ -144,17 +153,17 @@ def digest(kernel: Kernel) -> str:
 
 
 def preferred(costs: Sequence[Cost], optimize: str, part: float) -> int:
-    """The position of the best cost; ``part`` of the network's instructions are the first one's."""
-    least = max(costs[0].instructions, 1)
+    """The position of the best cost; ``part`` of the network's cycles are the first one's."""
+    least = max(costs[0].time, 1)
 
     def weight(cost: Cost) -> tuple[float, int]:
         match optimize:
             case "size":
-                return cost.code, cost.instructions
+                return cost.code, cost.time
             case "speed":
-                return cost.instructions, cost.code
+                return cost.time, cost.code
             case _:
-                percent = 100 * part * cost.instructions / least
-                return percent * BALANCE + cost.code, cost.instructions
+                percent = 100 * part * cost.time / least
+                return percent * BALANCE + cost.code, cost.time
 
     return min(range(len(costs)), key=lambda number: (*weight(costs[number]), number))

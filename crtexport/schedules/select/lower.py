@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from crtexport.ir.graph import Graph
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.macs import macs
 from crtexport.lowering.inplace_facts import FactsByKernel
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode, LowerNode, lower_graph
 from crtexport.lowering.operator_table import check
-from crtexport.lowering.registry import Context, Lowered, refusing_extremes
+from crtexport.lowering.registry import Context, Derived, Lowered, refusing_extremes
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.select.choose import ByEstimate, Choose, Costs, part_of, parts
 from crtexport.schedules.variants import variants_of
 from crtexport.support.target import Target
+
+_WEIGHTS = "weights"
+"""The purpose of arrays of weights."""
 
 
 class Lowerer:
@@ -45,19 +50,64 @@ class Lowerer:
         self, graph: Graph, runs: Sequence[int] = (), around: Graph | None = None
     ) -> LowerNode:
         work = parts(graph, runs, around)
-        return lambda context: self._node(context, part_of(graph, context.node, work))
+        orders: dict[int, object] = {}
 
-    def _node(self, context: Context, part: float) -> LoweredNode:
+        def lower(context: Context) -> LoweredNode:
+            order = None
+            if runs and (weights := _weights(context.node)) is not None:
+                if weights not in orders:
+                    orders[weights] = self._usual_order(graph, runs, work, weights)
+                order = orders[weights]
+            return self._node(context, part_of(graph, context.node, work), order)
+
+        return lower
+
+    def _usual_order(
+        self, graph: Graph, runs: Sequence[int], work: Mapping[str, float], weights: int
+    ) -> object:
+        """Returns in which order the node reads ``weights`` that does most with them; None where no
+        other node has these."""
+        readers = [
+            (times * macs(graph, node), number) for number, (node, times)
+            in enumerate(zip(graph.nodes, runs, strict=True)) if _weights(node) == weights
+        ]
+        if len(readers) < 2:
+            return None
+        node = graph.nodes[max(readers)[1]]
+        lowered = self._node(Context(graph, node), part_of(graph, node, work))
+        return None if lowered.build is None else _order(lowered.lowered)
+
+    def _node(self, context: Context, part: float, order: object = None) -> LoweredNode:
+        """``order``: that of weights, which needn't be stored twice; None for any."""
         problems = check(context)
         if problems:
             return LoweredNode(context, problems=tuple(problems))
         with refusing_extremes(context):
             found = variants_of(context, self._target, self._optimize)
+            if order is not None:
+                found = [
+                    one for one in found if not one.rare and _order(one.make()) == order
+                ] or found
             chosen = found[0] if len(found) == 1 else self._choose(context, found, part)
         return LoweredNode(
             context, tuple(variant.name for variant in found), chosen.name,
             lambda: _built(context, chosen), analyze=self._analyze,
         )
+
+
+def _weights(node: Node) -> int | None:
+    """The tensor of a layer's weights."""
+    return node.inputs[1] if len(node.inputs) > 1 else None
+
+
+def _order(lowered: Lowered) -> object:
+    """Equal for kernels that read weights in one order."""
+    digest = hashlib.sha256()
+    for arg in lowered.args:
+        if isinstance(arg, Derived) and arg.purpose == _WEIGHTS:
+            for chunk in arg.data.chunks():
+                digest.update(chunk)
+    return digest.digest()
 
 
 def _built(context: Context, chosen: Candidate) -> Lowered:

@@ -6,7 +6,9 @@ import functools
 from collections.abc import Sequence
 
 from crtexport.kir.analysis.kernel_merging import MergeCosts, MergedCall, MergeLevel, Weigh
-from crtexport.kir.language import Kernel
+from crtexport.kir.assembly.assemble import features_of
+from crtexport.kir.language import For, Kernel
+from crtexport.kir.walk import walk
 from crtexport.schedules.common.target_features import is_x86_64
 from crtexport.schedules.select.choose import BALANCE, Costs
 from crtexport.schedules.select.cost_model import machine_for
@@ -14,6 +16,8 @@ from crtexport.support.target import Target
 
 DOUBT = 2
 """The factor by which parameters in innermost loops may cost more than estimated, at worst."""
+ASSEMBLED_DOUBT = 4
+"""The same where crtexport itself gives the loop registers: there are none left for parameters."""
 RATES = {"size": 0, "balanced": DOUBT * BALANCE, "speed": 128 * BALANCE}
 """Bytes of code that an estimate of one percent of a network's instructions is worth."""
 PASSING = 3
@@ -32,6 +36,7 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
     loops are made of stays, unless only size counts. That of x86-64 is good enough for them, too.
     """
     cost_of = (costs or Costs(target)).of
+    ordered = features_of(target) is not None
     levels: tuple[MergeLevel, ...] = (MergeLevel.COMPUTED,)
     if is_x86_64(target):
         levels = tuple(MergeLevel)
@@ -48,11 +53,12 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
             return 100 * RATES[optimize] / max(total, 1)
 
         def call(sharing: MergedCall, calls: int, runs: int) -> float:
+            doubt = ASSEMBLED_DOUBT / DOUBT if ordered and _assembled(sharing.kernel) else 1
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
             passed = PASSING * len(names)
             instructions = cost_of(sharing.kernel, values).instructions + passed
-            return rate() * instructions * runs + PASSED * len(names) * calls
+            return doubt * rate() * instructions * runs + PASSED * len(names) * calls
 
         def code(kernel: Kernel) -> float:
             return cost_of(kernel).code + TAKEN * len(kernel.params)
@@ -60,3 +66,7 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
         return MergeCosts(call, code, levels)
 
     return weigh
+
+
+def _assembled(kernel: Kernel) -> bool:
+    return any(isinstance(stmt, For) and stmt.assembled for stmt in walk(kernel.body))

@@ -33,11 +33,15 @@ Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class Measured(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of a kernel: instructions of a run, bytes of code; ``form`` and ``layer`` are for readers."""
+class Measured(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Of a kernel: instructions of a run, the likeliest cycles where these are modelled, bytes of
+    code; ``form`` and ``layer`` are for readers."""
 
     instructions: Count
     code: Count
+    cycles: Count | None = None
     form: str = ""
     layer: str = ""
 
@@ -174,7 +178,11 @@ class ByRecord:
         ]
         if not known or known[0][0] is not first:
             return first
-        costs = [Cost(record.instructions, record.code) for _, record in known]
+        timed = all(record.cycles is not None for _, record in known)
+        costs = [
+            Cost(record.instructions, record.code, cycles=record.cycles if timed else None)
+            for _, record in known
+        ]
         return known[preferred(costs, self._optimize, part)][0]
 
     def layers(self, lowered: LoweredGraph) -> int:

@@ -62,6 +62,12 @@ def test_code_must_pay_for_itself_where_the_network_spends_its_time() -> None:
     assert preferred(costs, "balanced", 0.01) == 0
 
 
+def test_cycles_count_more_than_instructions() -> None:
+    costs = [Cost(1000, 100, cycles=1200), Cost(900, 100, cycles=1300)]
+    for level in ("balanced", "speed", "size"):
+        assert preferred(costs, level, 0.5) == 0
+
+
 def test_the_parts_of_a_network_are_its_whole(tmp_path: Path) -> None:
     assert sum(parts(layer(tmp_path).graph).values()) == pytest.approx(1)
 
@@ -102,6 +108,19 @@ def test_the_best_of_what_was_measured_is_chosen(tmp_path: Path) -> None:
     chooser = ByRecord(measured_variants(context, 900, 700, 800), "balanced", first)
     assert chooser(context, found, 1.0) is found[1]
     assert chooser.layers(Lowerer(M3, "balanced", chooser)(context.graph)) == 1
+
+
+def test_cycles_decide_where_all_of_them_are_known(tmp_path: Path) -> None:
+    context = layer(tmp_path)
+    found = variants_of(context, M3, "balanced")
+    timed = {
+        kernel: replace(record, cycles=cycles) for (kernel, record), cycles
+        in zip(measured_variants(context, 900, 700, 800).items(), (1000, 1100, 950), strict=True)
+    }
+    assert ByRecord(timed, "balanced", first)(context, found, 1.0) is found[2]
+    kernel = next(iter(timed))
+    partly = {**timed, kernel: replace(timed[kernel], cycles=None)}
+    assert ByRecord(partly, "balanced", first)(context, found, 1.0) is found[1]
 
 
 def test_without_a_measurement_of_the_usual_form_it_stays(tmp_path: Path) -> None:

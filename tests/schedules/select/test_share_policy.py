@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from crtexport.artifact.model import every_call
 from crtexport.firmware.board import load_board
@@ -12,7 +13,7 @@ from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.types import DType, Quantization
 from crtexport.kir.analysis.kernel_merging import merge
 from crtexport.kir.builder import KernelBuilder, add, const, i32, load, mul
-from crtexport.kir.language import Kernel, Scalar
+from crtexport.kir.language import For, Kernel, Scalar
 from crtexport.pipeline.driver import prepare
 from crtexport.schedules.mve.depthwise import _SMALL_SUM, _groups
 from crtexport.schedules.select.cost_model import CORTEX_M4, Work, counted, estimate
@@ -110,6 +111,22 @@ def test_what_parameters_cost_is_seen() -> None:
             estimate(sharing.kernel, CORTEX_M4, values).instructions
             > estimate(kernel, CORTEX_M4).instructions
         )
+
+
+def test_parameters_cost_more_in_loops_whose_registers_are_given() -> None:
+    """What stands for a number there is loaded from the stack."""
+    def loops(assembled: bool) -> list[Kernel]:
+        found = []
+        for count, step in ((40, 3), (30, 4), (20, 5)):
+            kernel = scaled(count, 5, step)
+            (loop,) = kernel.body
+            assert isinstance(loop, For)
+            found.append(replace(kernel, body=(replace(loop, assembled=assembled),)))
+        return found
+
+    hot = [summed(3, 11, 5000)]
+    shared, own = (functions([*hot, *loops(assembled)], "balanced") for assembled in (False, True))
+    assert (shared, own) == (2, 4)
 
 
 def test_layers_of_any_weights_sum_pairs_of_neighbours_where_more_would_not_fit() -> None:

@@ -44,6 +44,10 @@ _CONDITIONS = {
     CompareOp.LE: ("le", "ls"), CompareOp.GT: ("gt", "hi"), CompareOp.GE: ("ge", "hs"),
 }
 
+_PACKED = "arm_pkhbt"
+"""The intrinsic that moves its last operand to the upper half anyway."""
+_HALF = 16
+"""The bits of a half of a word."""
 
 class _Shifted(Struct, frozen=True):
     """An operand that is a register and, behind it, what is done to it."""
@@ -240,8 +244,16 @@ class Values:
         values: list[_Operand] = [self.value(arg) for arg in args]
         if spelling.alone and last == kir.Const(0, last.type):
             return self._make(spelling.alone, into, *values, kind=spelling.kind)
+        behind = spelling.behind
+        match last:
+            case kir.Binary(op=BinaryOp.SHL, a=whole, b=kir.Const(value=count)) if (
+                expr.name == _PACKED and count < _HALF
+            ):
+                last, behind = whole, f"lsl #{_HALF + int(count)}"
+            case _:
+                pass
         final = self.value(last)
-        values.append(_Shifted(final, spelling.behind) if spelling.behind else final)
+        values.append(_Shifted(final, behind) if behind else final)
         return self._make(
             spelling.name, into, *values, kind=spelling.kind,
             adds=final if spelling.alone else None, narrow_name=spelling.alone,

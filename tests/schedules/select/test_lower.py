@@ -1,0 +1,63 @@
+"""Kernels for several numbers of rows of one layer read its weights in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D
+from crtexport.ir.ops.base import Padding2D
+from crtexport.ir.types import DType, Quantization
+from crtexport.lowering.lowered_graph import LoweredNode
+from crtexport.lowering.registry import Context, Derived
+from crtexport.lowering.rows.bands import cascade
+from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.select.lower import Lowerer
+from tests.helpers import target_of
+from tests.plan.graphs import GraphBuilder
+
+M4 = target_of("mps2_an386")
+Q = Quantization((0.05,), (0,))
+
+
+def _network() -> Graph:
+    """A convolution of which a row has five pixels, and one behind it."""
+    b, rng = GraphBuilder(), np.random.default_rng(3)
+    x = b.input(1, 49, 10, 1, dtype=DType.INT8, quant=Q)
+
+    def weights(*shape: int) -> int:
+        return b.constant(rng.integers(-90, 90, shape).astype(np.int8), Quantization((0.01,), (0,)))
+
+    x = b.node(
+        Conv2D(stride=(2, 2), padding=Padding2D(4, 5, 1, 1)), x, weights(64, 10, 4, 1), quant=Q
+    )
+    x = b.node(DepthwiseConv2D(padding=Padding2D(1, 1, 1, 1)), x, weights(1, 3, 3, 64), quant=Q)
+    return b.finish(x)
+
+
+def _order(node: LoweredNode) -> bytes:
+    return b"".join(
+        chunk for arg in node.lowered.args if isinstance(arg, Derived) and arg.purpose == "weights"
+        for chunk in arg.data.chunks()
+    )
+
+
+def test_weights_of_a_layer_are_stored_once_whatever_rows_are_computed_at_once() -> None:
+    graph = _network()
+
+    def by_rows(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+        likely = [one for one in found if not one.rare]
+        return likely[-1] if context.output().shape[1] == 4 else likely[0]
+
+    (node,) = Lowerer(M4, "balanced", by_rows)(
+        graph.with_nodes((cascade(graph.nodes, graph.outputs, (4, 4)),))
+    ).nodes
+    assert node.rows is not None
+    bands = [n for n in node.rows.lowered.nodes if isinstance(n.node.op, Conv2D)]
+    assert len(bands) > 1
+    assert len({_order(one) for one in bands}) == 1
+    # Alone they would be read in several.
+    alone = Lowerer(M4, "balanced", by_rows)(node.rows.bands.graph).nodes
+    assert len({_order(one) for one in alone if isinstance(one.node.op, Conv2D)}) > 1
