@@ -18,6 +18,7 @@ from crtexport.pipeline.cascades.streams import streamed
 from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.options import ExportOptions
 from crtexport.plan.planner import RowPlans
+from crtexport.schedules.common.target_features import has_mve
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.support.errors import CrtExportError
 
@@ -56,7 +57,7 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
     if options.feed:
         _check_feed(graph)
         ways = _ways(graph, around, fed=True)
-        found = choice.smallest(ways) if options.ram is None else (
+        found = choice.smallest(ways, None, bearable(around)) if options.ram is None else (
             choice.fitting(ways, None, options.ram)
         )
         if found is None and not ways.below():
@@ -64,7 +65,7 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
         return LaidOut(*(found or _too_small(graph, ways, options.ram or 0)))
     whole = _whole(graph, around)
     if options.ram is None and options.optimize == "ram":
-        found = choice.smallest(_ways(graph, around, whole), whole)
+        found = choice.smallest(_ways(graph, around, whole), whole, bearable(around))
     elif options.ram is not None and whole[1].total > options.ram:
         ways = _ways(graph, around, whole)
         found = choice.fitting(ways, whole, options.ram) or (
@@ -103,6 +104,11 @@ def ways_of(graph: Graph, around: Surroundings) -> tuple[Made, Ways]:
     """Returns a graph with one whole tensor after another, and the ways to compute it otherwise."""
     whole = _whole(graph, around)
     return whole, _ways(graph, around, whole)
+
+
+def bearable(around: Surroundings) -> float:
+    """Returns the part of a network's instructions that rows may take more for their memory."""
+    return choice.BEARABLE_VECTORS if has_mve(around.board.target) else choice.BEARABLE
 
 
 def _planned(

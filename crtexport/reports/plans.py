@@ -14,7 +14,7 @@ from crtexport.ir.ops import Cascade
 from crtexport.pipeline import driver
 from crtexport.pipeline.cascades import choice
 from crtexport.pipeline.cascades.ways import Made, Ways
-from crtexport.pipeline.layouts import LaidOut, Surroundings, as_a_whole, ways_of
+from crtexport.pipeline.layouts import LaidOut, Surroundings, as_a_whole, bearable, ways_of
 from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
 from crtexport.pipeline.result import Prepared, usage_of
 from crtexport.reports.layers import layers_of, total_instructions
@@ -120,16 +120,16 @@ class _Comparison:
 
     def _by_rows(self) -> Iterator[PlanPoint]:
         """Yields plans with cascades, each with the option that gives it."""
-        found: list[tuple[Made, Ways]] = []
+        found: list[tuple[Made, Ways, float]] = []
 
         def lay_out(graph: Graph, around: Surroundings) -> LaidOut:
-            found.append(ways_of(graph, around))
+            found.append((*ways_of(graph, around), bearable(around)))
             return LaidOut(*found[-1][0])
 
         self._say("plan row by row")
         driver.prepare(self._graph, self._board, self._options, lay_out=lay_out)
-        ((whole, ways),) = found
-        smallest = choice.smallest(ways, whole)
+        ((whole, ways, most),) = found
+        smallest = choice.smallest(ways, whole, most)
         options: dict[int, tuple[str, ...]] = {}
         made: dict[int, Made] = {}
         for way in ways.below(whole[1].total):

@@ -16,3 +16,4 @@ class Cascade(Op, frozen=True):
     heights: tuple[int, ...]  # rows that each part computes at once
     fed: bool = False  # rows of the input are given one after the other
     hop: int = 0  # further rows of the input for each further result; 0: there is one
+    rests: bool = False  # rows above and below bands are computed at once, too

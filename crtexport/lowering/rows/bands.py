@@ -55,18 +55,19 @@ class Bands(Struct, frozen=True):
 
 def cascade(
     parts: Sequence[Node], outputs: Sequence[int], heights: Sequence[int] = (), *,
-    fed: bool = False, hop: int = 0,
+    fed: bool = False, hop: int = 0, rests: bool = False,
 ) -> Node:
     """Returns the node that computes ``parts`` row by row, so many rows at once (one by default);
     ``outputs`` are what others read of their results. ``fed``: rows of the input are given one
-    after the other, ``hop`` further ones for each further result."""
+    after the other, ``hop`` further ones for each further result. ``rests``: rows that are left
+    above and below are computed at once, too."""
     made = {tensor for part in parts for tensor in part.outputs}
     inputs = dict.fromkeys(
         tensor for part in parts for tensor in part.inputs
         if tensor is not None and tensor not in made
     )
     last = parts[-1]
-    op = Cascade(tuple(heights) or (1,) * len(parts), fed, hop)
+    op = Cascade(tuple(heights) or (1,) * len(parts), fed, hop, rests)
     return Node(
         op, tuple(inputs), tuple(outputs), last.name,
         f"rows of {parts[0]} to {last}", parts=tuple(parts),

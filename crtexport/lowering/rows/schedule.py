@@ -10,6 +10,7 @@ ring is free for rows of other tensors.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
@@ -104,6 +105,29 @@ def row_schedule(
     return _placed(geometry, demand.events)
 
 
+def band_heights(graph: Graph, node: Node, heights: Sequence[int]) -> list[Counter[int]] | None:
+    """Returns how often each part of a cascade computes so many rows at once; None where they can't
+    be computed row by row."""
+    geometry = _Geometry.of(graph, node, heights)
+    if geometry is None:
+        return None
+    found = []
+    for number, part in enumerate(node.parts):
+        counts: Counter[int] = Counter()
+        if isinstance(part.op, ChannelSums):
+            bands, rest = divmod(rows_of(graph.type(part.inputs[0] or 0)), heights[number])
+            counts[heights[number]] += bands
+            counts[rest if geometry.rests else 1] += 1 if geometry.rests and rest else rest
+        else:
+            row, rows = 0, rows_of(graph.type(part.outputs[0]))
+            while row < rows:
+                height = geometry.height(number, row)
+                counts[height] += 1
+                row += height
+        found.append(+counts)
+    return found
+
+
 class _Read(Struct, frozen=True):
     """``rows`` rows of ``tensor`` from ``first`` on, in its ring or in the ``whole`` tensor."""
 
@@ -133,8 +157,9 @@ class _Geometry(Struct, frozen=True):
     """``windows`` of each part by position, ``made_by``: the part that computes each tensor,
     ``fills``: of tensors with padding above or below, what that is full of.
 
-    Parts compute ``heights`` rows at once, or ``units`` where these don't fit, above the first
-    row at which a band begins (``phases``, modulo heights) and below the last.
+    Parts compute ``heights`` rows at once, but above the first row at which a band begins
+    (``phases``, modulo heights) and below the last: there ``units``, or with ``rests`` all that are
+    left.
     """
 
     graph: Graph
@@ -162,13 +187,22 @@ class _Geometry(Struct, frozen=True):
 
     def height(self, part: int, row: int) -> int:
         """Returns how many rows a part computes from ``row`` on."""
-        height = self.heights[part]
-        fits = row + height <= self.rows(self.node.parts[part].outputs[0])
-        return height if fits and (row - self.phases[part]) % height == 0 else self.units[part]
+        height, phase = self.heights[part], self.phases[part]
+        left = self.rows(self.node.parts[part].outputs[0]) - row
+        if row < phase:
+            return min(phase - row, left) if self.rests else self.units[part]
+        if left >= height and (row - phase) % height == 0:
+            return height
+        return left if self.rests and left < height else self.units[part]
 
     def rows(self, tensor: int) -> int:
         """Returns how many rows a tensor has; where there are further results, no end is known."""
         return _NEVER if self.hop else rows_of(self.graph.type(tensor))
+
+    @property
+    def rests(self) -> bool:
+        """True if rows above and below bands are computed at once."""
+        return isinstance(self.node.op, Cascade) and self.node.op.rests
 
     @property
     def hop(self) -> int:
@@ -312,7 +346,8 @@ class _Demand:
         row = 0
         while row < self._wanted(source, most):
             height = geometry.heights[number]
-            rows = height if row + height <= geometry.rows(source) else 1
+            left = geometry.rows(source) - row
+            rows = height if left >= height else left if geometry.rests else 1
             reads = geometry.reads(number, row, rows)
             asked = len(self.events)
             if (missing := self._missing(reads)) is not None:

@@ -8,26 +8,39 @@ from crtexport.pipeline.cascades.ways import Made, Way, Ways
 
 _WORTH = 10
 """Memory must shrink so many times faster than instructions grow."""
+BEARABLE = 0.02
+"""The part of the network's instructions that rows may take more, as estimated: counted ones were
+up to one percent more then."""
+BEARABLE_VECTORS = 0.07
+"""The same with vectors, of which fewer lanes are full in few rows."""
+_DEAR = 22
+"""The percents of memory that each further percent of instructions costs more."""
 _FLASH = 8
 """Bytes of code that a byte of memory is worth."""
 _TRIED = 3
 """Ways that are planned, of those that look best."""
 
 
-def smallest(ways: Ways, whole: Made | None = None) -> Made | None:
+def smallest(ways: Ways, whole: Made | None = None, bearable: float = BEARABLE) -> Made | None:
     """Returns the way with the least memory that is worth what it costs; the ``whole`` tensors one
-    after another where none is. None where there is neither."""
+    after another where none is. None where there is neither. ``bearable``: the part of the
+    network's instructions from which on more of them are worth much less."""
     most = math.inf if whole is None else whole[1].total
 
     def weight(way: Way, nbytes: int) -> float:
         more = max(way.instructions, 0) / ways.instructions
         return float(nbytes * (1 + more) ** _WORTH + max(way.code, 0) / _FLASH)
 
+    def rank(way: Way, nbytes: int) -> float:
+        more = way.instructions / ways.instructions
+        return weight(way, nbytes) * (1 + _DEAR * max(more - bearable, 0))
+
     found = ways.below(None if whole is None else whole[1].total)
-    likely = sorted(found, key=lambda way: weight(way, way.nbytes))[:_TRIED]
-    made = [(weight(way, ways.made(way)[1].total), number) for number, way in enumerate(likely)]
-    least, number = min(made, default=(most, 0))
-    return ways.made(likely[number]) if least < most else whole
+    likely = sorted(found, key=lambda way: rank(way, way.nbytes))[:_TRIED]
+    best = min(likely, key=lambda way: rank(way, ways.made(way)[1].total), default=None)
+    if best is None or weight(best, ways.made(best)[1].total) >= most:
+        return whole
+    return ways.made(best)
 
 
 def fitting(ways: Ways, whole: Made | None, nbytes: int) -> Made | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -54,6 +55,7 @@ class BandCosts:
         self._kinds = [
             kinds.setdefault(_kind(graph, number), number) for number in range(len(graph.nodes))
         ]
+        self._alike = Counter(self._kinds)
         self.total = max(sum(self._whole), 1)
 
     def whole(self, number: int) -> int:
@@ -88,7 +90,8 @@ class BandCosts:
         key = self._kinds[number], rows
         if key not in self._known:
             graph = band(self.graph, self.graph.nodes[number], rows)
-            runs = (max(self.rows(number) // rows, 1),)
+            # They share a kernel.
+            runs = (max(self.rows(number) // rows, 1) * self._alike[self._kinds[number]],)
             (node,) = self._lower(graph, runs=runs, around=self.graph).nodes
             cost = self._lower.costs.of(node.lowered.kernel)
             self._known[key] = BandCost(cost.instructions, cost.code, node.facts)
@@ -102,18 +105,22 @@ class BandCosts:
         found = bands * self.of(number, height * unit).instructions if bands else 0
         return found + (rest // unit * self.of(number, unit).instructions if rest else 0)
 
-    def code(self, nodes: Iterable[int], heights: Iterable[int]) -> int:
-        """Returns the bytes of the kernels that compute nodes in such bands, those once that differ
-        in their constants only. Above and below, rows come one by one."""
-        kinds: dict[object, int] = {}
-        for number, height in zip(nodes, heights, strict=True):
-            unit = self.unit(number)
-            for rows in {height * unit, unit}:
-                kinds[self._kinds[number], rows] = self.of(number, rows).code
-        return sum(kinds.values())
+    def of_all(
+        self, nodes: Iterable[int], bands: Iterable[Mapping[int, int]]
+    ) -> tuple[int, int]:
+        """Returns the instructions that nodes take in ``bands``, numbers of them by their rows; and
+        the bytes of the kernels that compute them, those once that differ in constants only."""
+        instructions = 0
+        code: dict[object, int] = {}
+        for number, counts in zip(nodes, bands, strict=True):
+            for rows, count in counts.items():
+                cost = self.of(number, rows)
+                instructions += count * cost.instructions
+                code[self._kinds[number], rows] = cost.code
+        return instructions, sum(code.values())
 
     def whole_code(self, nodes: Iterable[int]) -> int:
-        """Returns the bytes of the kernels that compute nodes as a whole, as in :meth:`code`."""
+        """Returns the bytes of the kernels that compute nodes as a whole, as in :meth:`of_all`."""
         return sum({
             self._kinds[number]: self._cost(number).code for number in nodes
         }.values())

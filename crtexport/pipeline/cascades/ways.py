@@ -83,6 +83,8 @@ class Ways:
 
     def _by_bytes(self, most: int | None) -> Iterator[Way]:
         nbytes, largest = self._segments.least(), self._segments.most()
+        if nbytes is not None and (way := self.within(nbytes, least=True)) is not None:
+            yield way
         while nbytes is not None and (most is None or nbytes < most):
             way = self.within(nbytes)
             if way is not None:
@@ -91,13 +93,13 @@ class Ways:
                 return
             nbytes = int(nbytes * _STEP) + 1
 
-    def within(self, nbytes: int) -> Way | None:
+    def within(self, nbytes: int, *, least: bool = False) -> Way | None:
         """Returns the way of least cost that needs no more bytes, or hardly more; None where
-        there is none with cascades."""
-        least = self._segments.least()
-        if least is None:
+        there is none with cascades. ``least``: its cascades with as little memory as they can."""
+        most = self._segments.least()
+        if most is None:
             return None
-        path = self._segments.within(max(nbytes, least))
+        path = self._segments.within(max(nbytes, most))
         taken: list[tuple[Segment, Choice]] = []
         worst, instructions, code = 0, 0, 0
         for segment in path:
@@ -108,7 +110,7 @@ class Ways:
             if not found:
                 return None
             fitting = [c for c in found if segment.around + c.nbytes <= nbytes]
-            choice = fitting[-1] if fitting else found[0]
+            choice = fitting[-1] if fitting and not least else found[0]
             taken.append((segment, choice))
             worst = max(worst, segment.around + choice.nbytes)
             instructions += choice.instructions - sum(map(self._costs.whole, segment.nodes))
@@ -149,6 +151,7 @@ class Ways:
             (segment.start, segment.end, cascade(
                 self._turned.nodes[segment.start : segment.end],
                 self._segments.outputs(segment), choice.heights, fed=self._given_rows(segment),
+                rests=choice.rests,
             ))
             for segment, choice in way.cascades
         )))

@@ -136,7 +136,8 @@ def networks(draw: Draw) -> Graph:
 
 @st.composite
 def cascades(draw: Draw) -> tuple[Graph, Graph]:
-    """A network, and the same with some of its nodes as cascades of any heights."""
+    """A network, and the same with some of its nodes as cascades of any heights, with the rows that
+    are left one by one or at once."""
     graph = draw(networks())
     count = len(graph.nodes)
     cuts = sorted(draw(st.sets(st.integers(0, count), max_size=3)))
@@ -149,7 +150,7 @@ def cascades(draw: Draw) -> tuple[Graph, Graph]:
             st.integers(1, 4), min_size=len(parts), max_size=len(parts)
         ))
         if parts and draw(st.integers(0, 3)):
-            node = cascade(parts, outputs, heights)
+            node = cascade(parts, outputs, heights, rests=draw(st.booleans()))
             nodes += [node] if row_schedule(graph, node, heights) is not None else parts
         else:
             nodes += parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from msgspec.structs import replace
 
 from crtexport.artifact.assemble import ModuleOptions, Planned, assemble_package
 from crtexport.ir.graph import Graph
-from crtexport.ir.ops import Cascade, MaxPool2D, Padding2D
+from crtexport.ir.ops import Cascade, ChannelSums, MaxPool2D, Padding2D
 from crtexport.ir.types import DType
 from crtexport.ir.verify import verify
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.lowering.rows.bands import cascade
-from crtexport.lowering.rows.schedule import Compute
+from crtexport.lowering.rows.schedule import Compute, band_heights, row_schedule
 from crtexport.plan import plan, svg, text
 from crtexport.plan.check import PlanError, check
 from crtexport.plan.kernel_proof import ReplayProof
@@ -62,6 +63,30 @@ def test_rows_give_what_whole_tensors_give(
         inputs = _inputs(network, seed + more)
         for found, wanted in zip(machine.run(inputs), execute(network, inputs), strict=True):
             np.testing.assert_array_equal(found, wanted)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cascades())
+def test_bands_are_counted_as_they_are_computed(drawn: tuple[Graph, Graph]) -> None:
+    _, graph = drawn
+    for node in graph.nodes:
+        if not isinstance(node.op, Cascade):
+            continue
+        schedule = row_schedule(graph, node, node.op.heights)
+        bands = band_heights(graph, node, node.op.heights)
+        assert schedule is not None
+        assert bands is not None
+        done: dict[int, Counter[int]] = defaultdict(Counter)
+        for step in schedule.steps:
+            if isinstance(step.work, Compute):
+                done[step.work.part][step.work.rows] += 1
+        for number, (part, counts) in enumerate(zip(node.parts, bands, strict=True)):
+            sums = isinstance(part.op, ChannelSums)
+            tensor = part.inputs[0] if sums else part.outputs[0]
+            rows = graph.type(tensor or 0).shape[1]
+            assert sum(height * count for height, count in counts.items()) == rows
+            if sum(height * count for height, count in done[number].items()) == rows:
+                assert done[number] == counts
 
 
 def _with_rows(graph: Graph, planned: Plan) -> list[int]:
