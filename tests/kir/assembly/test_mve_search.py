@@ -132,7 +132,7 @@ def test_loops_of_depthwise_layers_hardly_wait(tmp_path: Path) -> None:
     n = Network(lambda low, high: low, 1)
     x = n.tensor((1, 6, 6, 64))
     w = n.m.tensor(
-        "w", (1, 3, 3, 64), "int8", scale=[0.01] * 64, axis=3,
+        "w", (1, 3, 3, 64), "int8", scale=n.rng.uniform(0.001, 0.01, 64).tolist(), axis=3,
         data=n.rng.integers(-127, 128, (1, 3, 3, 64)),
     )
     y = n.tensor((1, 6, 6, 64))
