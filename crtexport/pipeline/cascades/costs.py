@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -118,6 +118,24 @@ class BandCosts:
                 instructions += count * cost.instructions
                 code[self._kinds[number], rows] = cost.code
         return instructions, sum(code.values())
+
+    def structure(self, nodes: Iterable[int], outputs: Iterable[int]) -> object:
+        """Returns what is equal for runs of nodes of the same kinds that read each other alike, so
+        that cascades of them cost the same."""
+        names: dict[int, int] = {}
+        fills: defaultdict[int, set[Number]] = defaultdict(set)
+        parts = []
+        for number in nodes:
+            node = self.graph.nodes[number]
+            parts.append((self._kinds[number], tuple(
+                None if t is None or self.graph.constant(t) is not None
+                else names.setdefault(t, len(names))
+                for t in (*node.inputs, *node.outputs)
+            )))
+            for tensor, value in self.paddings(number).items():
+                fills[tensor].add(value)
+        several = tuple(names[tensor] for tensor, values in fills.items() if len(values) > 1)
+        return tuple(parts), tuple(names[tensor] for tensor in outputs), several
 
     def whole_code(self, nodes: Iterable[int]) -> int:
         """Returns the bytes of the kernels that compute nodes as a whole, as in :meth:`of_all`."""

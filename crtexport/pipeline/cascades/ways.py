@@ -61,7 +61,7 @@ class Ways:
         self._segments = Segments(
             self._costs, _outside(self._graph) if outside else (), self._fed
         )
-        self._choices: dict[tuple[int, int], list[Choice]] = {}
+        self._choices: dict[object, list[Choice]] = {}
         self._row_plans: RowPlans = {}
         self._lowered: dict[Node, LoweredNode] = dict(
             zip(self._graph.nodes, self._costs.lowered.nodes, strict=True)
@@ -118,10 +118,9 @@ class Ways:
         return Way(tuple(taken), worst, instructions, code) if taken else None
 
     def _of(self, segment: Segment) -> list[Choice]:
-        key = segment.start, segment.end
+        outputs, fed = self._segments.outputs(segment), self._given_rows(segment)
+        key = self._costs.structure(segment.nodes, outputs), fed
         if key not in self._choices:
-            outputs = self._segments.outputs(segment)
-            fed = self._given_rows(segment)
             self._choices[key] = choices(self._costs, segment.nodes, outputs, fed=fed)
         return self._choices[key]
 
