@@ -27,8 +27,6 @@ def test_the_command_has_an_option_for_each_field_with_its_default() -> None:
         match field.name:
             case "module_name":
                 assert "names" in given
-            case "system_lib":
-                assert "no_system_lib" in given
             case "choices":  # each of them is an option
                 for choice in fields(InputChoices):
                     assert _same(given[choice.name], getattr(DEFAULTS.choices, choice.name))
