@@ -68,6 +68,10 @@ class Node(Struct, frozen=True):
     def __str__(self) -> str:
         return self.origin or f"{type(self.op).__name__} {self.name!r}"
 
+    def is_from(self, *operators: str) -> bool:
+        """Returns whether ``origin`` is the place of one of these operators of a model file."""
+        return self.origin.endswith(tuple(f"({operator})" for operator in operators))
+
     @property
     def operator(self) -> str:
         """Returns the name of its operator, or the names of those of its parts."""

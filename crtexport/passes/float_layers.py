@@ -7,8 +7,8 @@ from crtexport.ir.ops import Dequantize, Quantize, Reshape, Transpose
 from crtexport.ir.types import DType
 from crtexport.passes.drop_dead import drop_dead
 
-_SCALING = "(QuantizeLinear)", "(DequantizeLinear)"
-"""The ends of the places of ONNX's nodes that make integers of real numbers, or the reverse."""
+_SCALING = "QuantizeLinear", "DequantizeLinear"
+"""ONNX's operators that make integers of real numbers, or the reverse."""
 
 
 def float_layers(graph: Graph) -> tuple[Node, ...]:
@@ -20,7 +20,7 @@ def float_layers(graph: Graph) -> tuple[Node, ...]:
     """
     kept = drop_dead(graph)
     if all(tensor.type.quant is None for tensor in kept.tensors) and not any(
-        node.origin.endswith(_SCALING) for node in kept.nodes
+        node.is_from(*_SCALING) for node in kept.nodes
     ):
         return ()
     return tuple(node for node in kept.nodes if _in_floats(kept, node))

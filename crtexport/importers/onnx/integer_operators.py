@@ -61,7 +61,7 @@ def with_integer_operators(
 def _scales_in_floats(node: Node) -> bool:
     """Returns whether a node is the division of a QuantizeLinear to integers that have no operators
     here, as uint16."""
-    return isinstance(node.op, ops.Div) and node.origin.endswith("(QuantizeLinear)")
+    return isinstance(node.op, ops.Div) and node.is_from("QuantizeLinear")
 
 
 class _Rewriting:

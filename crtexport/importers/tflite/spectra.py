@@ -7,15 +7,16 @@ signal library, whose rows have the real and the imaginary part of each number s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
+from crtexport.importers.tflite.float_nodes import Define, FloatNodes
 from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.variables import Subgraph
-from crtexport.ir.graph import Node, Tensor
-from crtexport.ir.ops import Add, Op, Reshape, Rfft, Slice, Sqrt, Square
+from crtexport.ir.graph import Node
+from crtexport.ir.ops import Add, Reshape, Rfft, Slice, Sqrt, Square
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
@@ -37,35 +38,28 @@ class Spectrum(Struct, frozen=True):
     parts: tuple[int, ...]
     slices: tuple[int, ...]
 
-    def nodes(self, tensors: TensorTable, define: Callable[[Tensor], int]) -> list[Node]:
+    def nodes(self, tensors: TensorTable, define: Define) -> list[Node]:
         """Returns the nodes that compute it; ``define`` makes tensors. Raises CrtExportError for
         other samples than rows of float32, and for lengths that are no constant."""
         samples, known = tensors.tensor(self.samples), tensors.tensor(self.result)
         length = self._length(tensors, samples.type)
-        found: list[Node] = []
-
-        def add(op: Op, shape: tuple[int, ...], *inputs: int) -> int:
-            name = f"{known.name}/{len(found)}"
-            made = define(Tensor(name, TensorType(DType.FLOAT32, shape)))
-            found.append(Node(op, inputs, (made,), name))
-            return made
+        made = FloatNodes(known.name, define)
 
         whole = samples.type.shape[-1]
         rows, used = samples.type.elements // whole, min(whole, length)
-        x = add(Reshape((rows, whole)), (rows, whole), self.samples)
+        x = made.add(Reshape((rows, whole)), (rows, whole), self.samples)
         if used < whole:
-            x = add(Slice((0, 0), (rows, used), (1, 1), (rows, used)), (rows, used), x)
-        spectrum = add(Rfft(length), (rows, length + 2), x)
+            x = made.add(Slice((0, 0), (rows, used), (1, 1), (rows, used)), (rows, used), x)
+        spectrum = made.add(Rfft(length), (rows, length + 2), x)
         shape = rows, length // 2 + 1
         parts = [
-            add(Slice((0, part), shape, (1, 2), shape), shape, spectrum) for part in self.parts
+            made.add(Slice((0, part), shape, (1, 2), shape), shape, spectrum) for part in self.parts
         ]
         total = parts[0]
         if len(parts) > 1:
-            squares = [add(Square(), shape, part) for part in parts]
-            total = add(Sqrt(), shape, add(Add(), shape, *squares))
-        found.append(Node(Reshape(known.type.shape), (total,), (self.result,), known.name))
-        return found
+            squares = [made.add(Square(), shape, part) for part in parts]
+            total = made.add(Sqrt(), shape, made.add(Add(), shape, *squares))
+        return made.finish(Reshape(known.type.shape), (self.result,), total)
 
     def _length(self, tensors: TensorTable, samples: TensorType) -> int:
         """Returns the number of samples of a transform."""

@@ -6,20 +6,17 @@ input, channels of the output), all float32, as in TensorFlow Lite's only kernel
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from msgspec.structs import replace
 
 from crtexport.importers.tflite.flatbuffer import Table, integer
+from crtexport.importers.tflite.float_nodes import Define, FloatNodes
 from crtexport.importers.tflite.operators import SourceOperator, same_padding
 from crtexport.importers.tflite.schema import Padding
 from crtexport.ir.graph import Node, Tensor
-from crtexport.ir.ops import Activation, Add, Conv2D, Op, Pad, Reshape, Slice, Transpose
+from crtexport.ir.ops import Activation, Add, Conv2D, Pad, Reshape, Slice, Transpose
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.support.errors import CrtExportError
-
-Define = Callable[[Tensor], int]
 
 
 class Conv3DOptions(Table):
@@ -76,8 +73,7 @@ def conv_3d(source: SourceOperator, define: Define) -> list[Node]:
         total = part if total is None else chain.add(
             Add(activation if last else Activation.NONE), result, total, part
         )
-    chain.nodes.append(Node(Reshape(y.shape), (total,), source.outputs, chain.name))
-    return chain.nodes
+    return chain.finish(Reshape(y.shape), source.outputs, total)
 
 
 def _check(x: TensorType, weights: TensorType, y: TensorType) -> None:
@@ -90,20 +86,10 @@ def _check(x: TensorType, weights: TensorType, y: TensorType) -> None:
         raise CrtExportError(f"{weights} takes {weights.shape[3]} channels, not those of {x}")
 
 
-class _Chain:
-    """``nodes`` that are made, with results of their own."""
-
+class _Chain(FloatNodes):
     def __init__(self, source: SourceOperator, define: Define) -> None:
-        self._source, self._define = source, define
-        self.name = source.tensors.tensor(source.outputs[0]).name
-        self.nodes: list[Node] = []
-
-    def add(self, op: Op, shape: tuple[int, ...], *inputs: int | None) -> int:
-        """Returns the float32 result of an operator."""
-        name = f"{self.name}/{len(self.nodes)}"
-        made = self._define(Tensor(name, TensorType(DType.FLOAT32, shape)))
-        self.nodes.append(Node(op, inputs, (made,), name))
-        return made
+        super().__init__(source.tensors.tensor(source.outputs[0]).name, define)
+        self._source = source
 
     def weights(self, type_: TensorType, tap: int) -> int:
         """Returns the weights of a tap as those of images: (output, rows, columns, input)."""

@@ -114,17 +114,12 @@ def band_heights(graph: Graph, node: Node, heights: Sequence[int]) -> list[Count
     found = []
     for number, part in enumerate(node.parts):
         counts: Counter[int] = Counter()
-        if isinstance(part.op, ChannelSums):
-            bands, rest = divmod(rows_of(graph.type(part.inputs[0] or 0)), heights[number])
-            counts[heights[number]] += bands
-            counts[rest if geometry.rests else 1] += 1 if geometry.rests and rest else rest
-        else:
-            row, rows = 0, rows_of(graph.type(part.outputs[0]))
-            while row < rows:
-                height = geometry.height(number, row)
-                counts[height] += 1
-                row += height
-        found.append(+counts)
+        row, rows = 0, rows_of(graph.type(_passed(part)))
+        while row < rows:
+            height = geometry.height(number, row)
+            counts[height] += 1
+            row += height
+        found.append(counts)
     return found
 
 
@@ -186,9 +181,9 @@ class _Geometry(Struct, frozen=True):
         return cls(graph, node, rows, units, phases, tuple(windows), made_by, fills)
 
     def height(self, part: int, row: int) -> int:
-        """Returns how many rows a part computes from ``row`` on."""
+        """Returns how many rows a part computes, or sums, at once from ``row`` on."""
         height, phase = self.heights[part], self.phases[part]
-        left = self.rows(self.node.parts[part].outputs[0]) - row
+        left = self.rows(_passed(self.node.parts[part])) - row
         if row < phase:
             return min(phase - row, left) if self.rests else self.units[part]
         if left >= height and (row - phase) % height == 0:
@@ -235,6 +230,12 @@ class _Geometry(Struct, frozen=True):
     def whole_outputs(self) -> tuple[int, ...]:
         """The outputs that aren't the rows of a ring."""
         return () if self.hop else self.node.outputs
+
+
+def _passed(part: Node) -> int:
+    """Returns the tensor whose rows a part goes through: its result, or what it sums."""
+    (result,) = part.outputs
+    return (part.inputs[0] or 0) if isinstance(part.op, ChannelSums) else result
 
 
 def _fills(
@@ -345,9 +346,7 @@ class _Demand:
         source, (result,) = geometry.graph.required(part, 0), part.outputs
         row = 0
         while row < self._wanted(source, most):
-            height = geometry.heights[number]
-            left = geometry.rows(source) - row
-            rows = height if left >= height else left if geometry.rests else 1
+            rows = geometry.height(number, row)
             reads = geometry.reads(number, row, rows)
             asked = len(self.events)
             if (missing := self._missing(reads)) is not None:

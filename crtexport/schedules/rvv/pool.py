@@ -51,14 +51,13 @@ def _as_floats(context: Context, real: RealAverage, *, floats: bool) -> Lowered 
     op, x = context.op(AveragePool2D), context.input(0)
     steps = real.steps(op)
     fold = Fold.of(Kind.SUM, x.dtype, op.window[0] * op.window[1], x.shape[3])
-    decided = steps is not None and steps.decided and fold is not None
-    if not decided and not floats:
-        return None
     lowering = Lowering("average_pool2d", context)
-    if decided and steps is not None and fold is not None:
+    if steps is not None and steps.decided and fold is not None:
         _DecidedPool(lowering, op, fold, steps).emit()
-    else:
+    elif floats:
         _RealPool(lowering, op, RvvMachine(32 if x.shape[3] > 16 else 16), real).emit()
+    else:
+        return None
     return lowering.finish()
 
 

@@ -308,7 +308,7 @@ class _IntegerPlanes(Planes):
         known: dict[int, Expr] = {}
 
         def weight(tap: int) -> Expr:
-            """That of a tap, computed once where several words have it."""
+            """Returns the weight of a tap (i32), computed once where several words have it."""
             if tap not in known:
                 at = add(const(tap * shape.y[3]), channel)
                 value = self.scaling.moved(cast(load(self.weights, at), Scalar.I32))

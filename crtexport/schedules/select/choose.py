@@ -153,7 +153,8 @@ def digest(kernel: Kernel) -> str:
 
 
 def preferred(costs: Sequence[Cost], optimize: str, part: float) -> int:
-    """The position of the best cost; ``part`` of the network's cycles are the first one's."""
+    """Returns the position of the best cost; ``part`` is the first one's part of the network's
+    cycles."""
     least = max(costs[0].time, 1)
 
     def weight(cost: Cost) -> tuple[float, int]:

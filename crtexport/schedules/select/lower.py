@@ -96,12 +96,12 @@ class Lowerer:
 
 
 def _weights(node: Node) -> int | None:
-    """The tensor of a layer's weights."""
+    """Returns the tensor of a layer's weights; None where there is none."""
     return node.inputs[1] if len(node.inputs) > 1 else None
 
 
 def _order(lowered: Lowered) -> object:
-    """Equal for kernels that read weights in one order."""
+    """Returns what is equal for kernels that read weights in one order."""
     digest = hashlib.sha256()
     for arg in lowered.args:
         if isinstance(arg, Derived) and arg.purpose == _WEIGHTS:

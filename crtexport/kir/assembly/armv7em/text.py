@@ -190,7 +190,7 @@ class _Printer:
             given["base"] = "sp" if base is STACK else name_of(numbers[base])
             if base is STACK:
                 register = instruction.memory.place
-                at = next(at for instruction, at in self.slots.items() if instruction is register)
+                at = next(at for spilled, at in self.slots.items() if spilled is register)
             given["at"] = str(at)
         lines = instruction.text.format(*names, **given).split("\n")
         if len(lines) > 1:

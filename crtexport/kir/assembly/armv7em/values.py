@@ -49,6 +49,7 @@ _PACKED = "arm_pkhbt"
 _HALF = 16
 """The bits of a half of a word."""
 
+
 class _Shifted(Struct, frozen=True):
     """An operand that is a register and, behind it, what is done to it."""
 
