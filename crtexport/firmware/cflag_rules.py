@@ -20,14 +20,13 @@ def check_flags(board: Board, arch: str) -> None:
     """Raises ContradictionError for flags, or words of the compiler's command, that contradict the
     board's ``cpu``. ``arch`` is the first part of its triple."""
     cpu = board.cpu
-    for flag in cpu.cflags:
-        for said, is_ in _contradictions(flag, cpu, arch):
-            raise ContradictionError(("cpu", "cflags"), f"{flag} says {said}, but cpu has {is_}")
     for key, words in (
         (("toolchain", "compiler"), board.toolchain.compiler),
         (("toolchain", "cflags"), board.toolchain.cflags), (("cpu", "cflags"), cpu.cflags),
     ):
         for word in words:
+            for said, is_ in _contradictions(word, cpu, arch):
+                raise ContradictionError(key, f"{word} says {said}, but cpu has {is_}")
             target = word.removeprefix("--target=")
             if target != word and _machine(target) != _machine(arch):
                 raise ContradictionError(

@@ -64,6 +64,9 @@ CASES = {
     "cpu: {name: cortex-m99}": ("cpu → name", "did you mean 'cortex-m"),
     "cpu: {float_abi: soft}": ("cpu → float_abi", "that of the triple's eabihf is hard"),
     "cpu: {endian: big}": ("cpu → endian", "thumbv7em is little-endian"),
+    "toolchain: {cflags: [-mcpu=cortex-m7]}": (
+        "toolchain → cflags", "-mcpu=cortex-m7 says cortex-m7, but cpu has name: cortex-m4"
+    ),
     "cpu: {cflags: [-mcpu=cortex-m3]}": ("cpu → cflags", "-mcpu=cortex-m3 says cortex-m3"),
     "cpu: {pointer_bits: 64}": ("cpu → pointer_bits", "pointers of 32 bits"),
     "stack_size: 3": ("stack_size", "no multiple"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +48,7 @@ from crtexport.ir.ops import (
     Tanh,
     TopK,
 )
+from crtexport.support.errors import CrtExportError
 from tests.differential.cases import CASES as NETWORKS
 from tests.differential.cases import PAIRS, SeededDraw
 from tests.tflite_builder import ModelBuilder, run_reference
@@ -308,6 +310,35 @@ def test_declared_shape_is_what_the_reference_runtime_computes(case: Case, dtype
     given = [np.ones(tensors[i].shape, tensors[i].dtype) for i in inputs]
     (result,) = run_reference(model.build(inputs, [output]), *given)
     assert (result.shape, result.dtype) == (tensors[output].shape, tensors[output].dtype)
+
+
+class Incomplete(ModelBuilder):
+    """Operators without their inputs or results, as damaged files have them."""
+
+    def __init__(self, lacks: str) -> None:
+        super().__init__()
+        self._lacks = lacks
+
+    def op(
+        self, code: str, inputs: Sequence[int | None], outputs: Sequence[int], **more: Any
+    ) -> int:
+        number = super().op(code, inputs, outputs, **more)
+        whole = self._operators[number]
+        self._operators[number] = (
+            replace(whole, inputs=()) if self._lacks == "inputs" else replace(whole, outputs=())
+        )
+        return number
+
+
+@pytest.mark.parametrize("lacks", ["inputs", "results"])
+@pytest.mark.parametrize(("case", "dtype"), RUNS)
+def test_an_operator_that_lacks_something_is_refused(
+    case: Case, dtype: str, lacks: str, tmp_path: Path
+) -> None:
+    model = Incomplete(lacks)
+    inputs, output = case.build(model, dtype)
+    with pytest.raises(CrtExportError):
+        imported(tmp_path, model.build(inputs, [output]))
 
 
 _ELSEWHERE = {"DENSIFY"}

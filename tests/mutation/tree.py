@@ -29,6 +29,9 @@ class Tree:
         )
         for environment in root.glob(".venv-*"):  # of the reference runtimes
             (self.root / environment.name).symlink_to(environment.resolve())
+        for suites in (root / "build").glob("onnx-*"):  # what tests would make anew
+            (self.root / "build").mkdir(exist_ok=True)
+            (self.root / "build" / suites.name).symlink_to(suites.resolve())
         shared = root.parent / "shared"
         if shared.is_dir():
             (folder / "shared").symlink_to(shared)

@@ -228,7 +228,7 @@ class Reading:
         if code in FOLDED:
             self._define(outputs, [FOLDED[code](source)])
             return None
-        if code == BuiltinOperator.DEQUANTIZE and self._starts(source):
+        if code == BuiltinOperator.DEQUANTIZE and outputs and self._starts(source):
             return None
         decode = self._source.decoder(code, name)
         if decode is None:
