@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.artifact.symbols import interface_fields, sanitize_module
 from crtexport.firmware import run as firmware_run
@@ -17,14 +18,16 @@ from crtexport.firmware.run import BuildResult, RunResult
 from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.firmware.zephyr import runner as zephyr_runner
 from crtexport.integrations import library
+from crtexport.integrations.firmware import test_program
 from crtexport.integrations.formats import FORMATS
 from crtexport.integrations.next_steps import of_library
 from crtexport.ir.graph import Graph
-from crtexport.mlf.arrays import Array, bind_inputs, key_of, samples_for, samples_of_models
+from crtexport.mlf.arrays import Array, key_of, samples_for, samples_of_models
 from crtexport.mlf.marks import exported_here
 from crtexport.mlf.reader import Package, PackageTensor, open_package
+from crtexport.recordings import recorded
 from crtexport.simulation.package import simulate_models, simulate_package
-from crtexport.support.errors import CrtExportError, ToolMissingError
+from crtexport.support.errors import CrtExportError
 from crtexport.support.short import count, line, table
 
 
@@ -125,15 +128,21 @@ RUNNERS: tuple[Runner, ...] = ("bare-metal", "zephyr")
 
 
 def build(
-    package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None, *,
-    runner: Runner = "bare-metal", model: str | None = None, device_code: Sequence[Path] = (),
+    package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None,
+    outputs: Mapping[str, Array] | None = None, *, runner: Runner = "bare-metal",
+    model: str | None = None, device_code: Sequence[Path] = (),
     board: Board | Path | str | None = None, trust_package: bool = False, force: bool = False,
 ) -> BuildResult:
     """Writes firmware for the package's board into ``out_dir`` and builds it.
 
-    Of several models, ``model`` chooses one; by default all run alternately. ``device_code`` as for
+    It runs the first sample of ``inputs``, by default a fixed pattern, compares the results with
+    ``outputs`` and prints PASS or FAIL. By default, these are computed by the package's code, on
+    this computer or, for objects, in QEMU's machine of the same processor, if the package was
+    exported here (or ``trust_package`` is set).
+
+    Of several models, ``model`` chooses one; by default all are run. ``device_code`` as for
     :func:`simulate`. With ``runner`` "zephyr", the firmware is an application for the tree of
-    Zephyr that ``ZEPHYR_BASE`` names.
+    Zephyr that ``ZEPHYR_BASE`` names; it runs all ``inputs`` and prints the outputs.
 
     Either all files are written or none. Files in the way that crtexport didn't write, or that were
     changed since, are an error; ``force`` replaces them. Nothing else in ``out_dir`` is touched.
@@ -150,7 +159,12 @@ def build(
             parts, where, opened.path, Path(out_dir),
             _rows(opened, inputs) if inputs is not None else (), force=force,
         )
-    return firmware_run.build(parts, where, Path(out_dir), _rows(opened, inputs), force=force)
+    sample, unrecorded = recorded(
+        opened, where, inputs, outputs, device_code=device_code, trusted=trust_package
+    )
+    program = test_program(parts, where, sample)
+    built = firmware_run.build(parts, where, Path(out_dir), program, force=force)
+    return replace(built, unrecorded=unrecorded)
 
 
 class Library(Struct, frozen=True):
@@ -175,23 +189,16 @@ def write_library(
     "cmake", "arduino", "platformio", "esp-idf", "zephyr", "cmsis-pack" and "mlperf-tiny".
 
     The library's example runs the first sample of ``inputs``, by default a fixed pattern, and
-    compares the results with ``outputs``. By default, these are computed by the package's code on
-    this computer, if it can run here and was exported here (or ``trust_package`` is set).
+    compares the results with ``outputs``, as the firmware of :func:`build` does.
     ``version`` is the library's version; ``board`` and ``force`` as for :func:`build`. Raises
     CrtExportError for packages that the format doesn't support.
     """
     opened = open_package(Path(package))
     where = board_of(opened, board, trust_package)
-    given = {one.module: one.inputs for one in opened.each}
-    samples = samples_of_models(given, inputs) if len(given) > 1 else {
-        opened.module: samples_for(opened.inputs, inputs)
-    }
-    rows = {name: found.rows[:1] for name, found in samples.items()}
-    results, unrecorded = _results(opened, where, rows, outputs, trusted=trust_package)
-    recorded = {name: (row, results.get(name, {})) for name, (row,) in rows.items()}
+    sample, unrecorded = recorded(opened, where, inputs, outputs, trusted=trust_package)
     return Library(
         library.write_library(
-            opened, where, Path(out_dir), format, recorded, version=version, force=force
+            opened, where, Path(out_dir), format, sample, version=version, force=force
         ),
         unrecorded,
         of_library(
@@ -199,27 +206,6 @@ def write_library(
             runs_here=where.hosted or not opened.objects,
         ),
     )
-
-
-def _results(
-    package: Package, board: Board, rows: Mapping[str, Sequence[Mapping[str, Array]]],
-    expected: Mapping[str, Array] | None, *, trusted: bool,
-) -> tuple[dict[str, dict[str, Array]], str]:
-    """Returns the outputs of one sample by model, and why there are none."""
-    if expected is not None:
-        wanted = {one.module: one.outputs for one in package.each}
-        found = samples_of_models(wanted, expected) if len(wanted) > 1 else {
-            package.module: bind_inputs(package.outputs, expected, "output")
-        }
-        return {name: samples.rows[0] for name, samples in found.items()}, ""
-    if package.objects and not board.hosted:
-        return {}, "its objects don't run on this computer (--emit c gives sources, which do)"
-    if not (trusted or exported_here(package)):
-        return {}, "it wasn't exported on this computer (--trust-package lets its code run here)"
-    try:
-        return {name: one for name, (one,) in simulate_models(package, rows).items()}, ""
-    except ToolMissingError as error:
-        return {}, error.problem
 
 
 def run(

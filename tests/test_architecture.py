@@ -50,6 +50,7 @@ LAYERS: tuple[set[str], ...] = (
     {"mlf"},
     {"firmware", "simulation"},
     {"pipeline", "integrations"},
+    {"recordings"},
     {"package_actions"},
     {"verification", "reports"},
     {"quantization", "verbs"},

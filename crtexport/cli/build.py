@@ -55,8 +55,8 @@ _MEANT = {
 @input_option()
 @click.option(
     "--expected", type=FILE, metavar="FILE.npz",
-    help="The outputs that a library's example compares with; by default those that the package's "
-    "code computes on this computer.",
+    help="The outputs that the example compares with; by default those that the package's code "
+    "computes on this computer or in QEMU.",
 )
 @click.option(
     "--library-version", "version", default="1.0.0", show_default=True, metavar="N.N.N",
@@ -79,26 +79,24 @@ def command(
 ) -> None:
     """Turn PACKAGE into a project or a library for a build system.
 
-    The example of a library runs the model on one input and compares the outputs with recorded
-    ones. Run the command again to update: it replaces only files that it wrote.
+    Its example runs the model on one input and compares the outputs with recorded ones.
+    Run the command again to update: it replaces only files that it wrote.
     """
     claim(out, {}, folders={"-o": folder}, reads=(package, input_file, expected, *device_code))
     arrays, opened = read_arrays(input_file), open_package(package, verify=False)
     if format_ == MAKE:
-        if expected is not None:
-            raise CrtExportError("--expected is for libraries: firmware prints its outputs",
-                                 hint="`crtexport verify` compares them with the reference")
         with out.steps() as step:
             step("write and build the firmware")
             built = package_actions.build(
-                package, folder, arrays, device_code=device_code, board=board,
-                trust_package=trust_package, force=force,
+                package, folder, arrays, read_arrays(expected), device_code=device_code,
+                board=board, trust_package=trust_package, force=force,
             )
         where = package_actions.board_of(opened, board, trust_package)
         steps = next_steps.of_firmware(package, built.elf, where)
         _show_firmware(out, built, where, steps)
         out.result({"package": str(package), "format": format_, **named(opened.modules),
-                    "elf": str(built.elf), "next": [command for command, _ in steps]})
+                    "recorded": not built.unrecorded, "elf": str(built.elf),
+                    "next": [command for command, _ in steps]})
         return
     if device_code:
         raise CrtExportError("a library brings no code of devices", location="--device-code",
@@ -109,8 +107,7 @@ def command(
     )
     known = FORMATS[format_]
     name = name_of(opened, known)
-    if written.unrecorded:
-        out.notes([f"the example compares no outputs: {written.unrecorded}"])
+    _note_unrecorded(out, written.unrecorded)
     out.line(f"{folder}: {known.what.format(name=name)}, {len(written.files)} files")
     out.line(f"next, in {folder}:")
     _show_steps(out, written.next_steps)
@@ -126,10 +123,16 @@ def _show_firmware(
 ) -> None:
     out.line(f"{built.elf}: {built.sections.flash_size:,} bytes of flash and"
              f" {built.sections.ram_size:,} of RAM")
+    _note_unrecorded(out, built.unrecorded)
     missing = next_steps.missing_part(board)
     out.notes([missing] if missing else [])
     out.line("next:")
     _show_steps(out, steps)
+
+
+def _note_unrecorded(out: Output, reason: str) -> None:
+    if reason:
+        out.notes([f"the example compares no outputs: {reason}"])
 
 
 def _show_steps(out: Output, steps: Sequence[next_steps.Step]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from crtexport.support.outputs.single import replacing
 
 ELF = "firmware.elf"
 INPUTS = "inputs.bin"
+LINK = "link.ld"
 BUILD = "build"
 _FIRMWARE_OBJECTS, _MODEL_OBJECTS = f"{BUILD}/firmware/", f"{BUILD}/model/"
 _ALIGN = 16
@@ -26,26 +27,33 @@ _OPTIMIZE = {"size": "-Os", "balanced": "-O2", "speed": "-O3"}
 # Without it, compilers turn the loops of memcpy and memset in crt_mem.c into calls of themselves.
 _NO_MEM_CALLS = {"gcc": ("-fno-builtin", "-fno-tree-loop-distribute-patterns"),
                  "clang": ("-fno-builtin",)}
+_MEASURING = ("crt_frame.c", "crt_frame.h", "inputs.S", "main.c.j2")
 _SECTIONS = ("-ffunction-sections", "-fdata-sections")
 _WARNINGS = ("-Wall", "-Wextra")
 
 
 def write_project(
-    parts: FirmwareParts, board: Board, folder: Path, *, count_by_timer: bool = False,
-    force: bool = False,
+    parts: FirmwareParts, board: Board, folder: Path, *,
+    program: Mapping[str, bytes] | None = None, count_by_timer: bool = False, force: bool = False,
 ) -> None:
     """Writes the project into ``folder``, which is made if it does not exist.
 
-    ``count_by_timer``: on Cortex-M, count by SysTick instead of leaving it to QEMU's plugin. The
-    inputs come later, by :func:`write_inputs`. Raises CrtExportError if a file can't be written,
-    and for files in the way that are not ours (``force`` replaces them).
+    Its program is ``program``, the contents of C files by name, which define ``crt_main`` and
+    ``crt_fault``; by default the one that measures the models. That one's inputs come later, by
+    :func:`write_inputs`. ``count_by_timer``: on Cortex-M, count by SysTick instead of leaving it to
+    QEMU's plugin. Raises CrtExportError if a file can't be written, and for files in the way that
+    are not ours (``force`` replaces them).
     """
-    makefile = _makefile(parts, board, count_by_timer).encode()
+    own = _measuring(parts, board) if program is None else dict(program)
+    makefile = _makefile(parts, board, own, count_by_timer).encode()
+    firmware = {**own, **_firmware(parts, board, measures=program is None)}
     files: dict[str, Blob] = {
-        **_firmware(parts, board), **_model(parts, board), "Makefile": makefile
+        **{name if name == LINK else f"firmware/{name}": text for name, text in firmware.items()},
+        **_model(parts, board), "Makefile": makefile,
     }
-    made = [*_objects(parts, board), "build/map.txt", ELF, INPUTS]
-    made += [f"{BUILD}/{qemu.PLUGIN}", qemu.COUNTS, qemu.MARKS]
+    made = [*_objects(parts, board, own), "build/map.txt", ELF]
+    if program is None:
+        made += [INPUTS, f"{BUILD}/{qemu.PLUGIN}", qemu.COUNTS, qemu.MARKS]
     wanted = Wanted(
         "firmware", {name: partial(blob_chunks, content) for name, content in files.items()},
         folders=("firmware", "model", "include"), made=made, own_folders=(BUILD,),
@@ -122,8 +130,16 @@ def _model_context(
     }
 
 
-def _firmware(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
-    """Returns the firmware around the model, by file name."""
+def _measuring(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
+    """Returns the files of the program that measures the models and answers in frames, by name."""
+    templates = [f"baremetal/common/{name}" for name in _MEASURING]
+    return _rendered(templates, main_context(parts) | {"hosted": board.hosted})
+
+
+def _firmware(parts: FirmwareParts, board: Board, *, measures: bool) -> dict[str, bytes]:
+    """Returns what any program of the board needs, by file name: start-up, console, linker script.
+    ``measures``: the program is the measuring one.
+    """
     context = main_context(parts) | {
         "board": board.name,
         "memories": list(board.memory.items()),
@@ -132,16 +148,21 @@ def _firmware(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
         "console": board.console,
         "description": board.description, "hosted": board.hosted, "elf": ELF,
         "openocd": _openocd(board), "needs": "" if board.flashing is None else board.flashing.needs,
-        "compiler": board.toolchain.compiler[0],
+        "compiler": board.toolchain.compiler[0], "runs_in": _runs_in(board),
+        "measures": measures,
     }
+    return _rendered(_templates(board), context)
+
+
+def _rendered(templates: Iterable[str], context: Mapping[str, object]) -> dict[str, bytes]:
+    """Returns the files that templates and plain files of their folder become, by name."""
     environment, found = resources.environment(), {}
-    for template in _templates(board):
-        target = Path(template).name.removesuffix(".j2")
+    for template in templates:
         if template.endswith(".j2"):
             text = environment.get_template(template).render(context)
         else:
             text = (resources.templates_dir() / template).read_text(encoding="utf-8")
-        found[target if target == "link.ld" else f"firmware/{target}"] = text.encode()
+        found[Path(template).name.removesuffix(".j2")] = text.encode()
     return found
 
 
@@ -167,12 +188,10 @@ def _arguments(parts: FirmwareParts) -> list[tuple[str, str]]:
 
 
 def _templates(board: Board) -> list[str]:
-    """Returns the templates of the firmware's files, relative to the templates folder."""
-    common = [
-        "README.md.j2", "crt_frame.c", "crt_frame.h", "crt_platform.h", "inputs.S", "main.c.j2",
-    ]
+    """Returns the templates of :func:`_firmware`, relative to the templates folder."""
+    common = ["README.md.j2", "crt_platform.h"]
     if not board.hosted:
-        common += ["crt_mem.c", "link.ld.j2"]
+        common += ["crt_mem.c", f"{LINK}.j2"]
     own = resources.templates_dir() / "baremetal" / board.architecture
     return [
         *(f"baremetal/common/{name}" for name in common),
@@ -193,16 +212,18 @@ def _model(parts: FirmwareParts, board: Board) -> dict[str, Blob]:
     return found | {f"include/{name}": text for name, text in parts.runtime_headers.items()}
 
 
-def _objects(parts: FirmwareParts, board: Board) -> Iterator[str]:
-    """Returns the names of the files that are compiled."""
-    files = [Path(name.removesuffix(".j2")) for name in _templates(board)]
+def _objects(parts: FirmwareParts, board: Board, program: Iterable[str]) -> Iterator[str]:
+    """Returns the names of the files that are compiled; ``program`` are those of the program."""
+    files = [Path(name.removesuffix(".j2")) for name in (*_templates(board), *program)]
     for stem in sorted(file.stem for file in files if file.suffix in (".c", ".S")):
         yield f"{_FIRMWARE_OBJECTS}{stem}.o"
     for name in sorted(parts.sources):
         yield f"{_MODEL_OBJECTS}{Path(name).stem}.o"
 
 
-def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
+def _makefile(
+    parts: FirmwareParts, board: Board, program: Iterable[str], count_by_timer: bool
+) -> str:
     tools = board.toolchain
     hosted = board.hosted
     free = () if hosted else ("-ffreestanding", *_NO_MEM_CALLS[tools.kind])
@@ -223,7 +244,7 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         *cpu, *(bare if not hosted else ["-Wl,--gc-sections"] if parts.libraries else []),
         *tools.ldflags,
     ]
-    compiled = [*_objects(parts, board)]
+    compiled = [*_objects(parts, board, program)]
     firmware = [name for name in compiled if name.startswith(_FIRMWARE_OBJECTS)]
     objects = [name for name in compiled if name.startswith(_MODEL_OBJECTS)]
     objects += [f"model/{name}" for name in sorted(parts.objects)]
@@ -243,7 +264,23 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         libraries_of_others=parts.libraries,
         library_cflags=_words([*cpu, "-std=gnu99", _OPTIMIZE[parts.optimize], *_SECTIONS]),
         openocd=_openocd(board),
+        inputs=INPUTS if "inputs.S" in program else "",
+        runs_in=_runs_in(board), run=_words(_run(board)),
+        # QEMU's device by which PCs end gives twice the program's status, and 1.
+        ended=1 if board.console.kind == "uart16550" else 0,
     )
+
+
+def _runs_in(board: Board) -> str:
+    """Returns where ``make run`` runs the program; "" where it can't."""
+    return {"qemu": "QEMU", "native": "this computer"}.get(board.runner.kind, "")
+
+
+def _run(board: Board) -> tuple[str, ...]:
+    if board.runner.kind == "native":
+        return (f"./{ELF}",)
+    words = qemu.machine(board)
+    return (*words, "-kernel", ELF) if words else ()
 
 
 def _openocd(board: Board) -> str:

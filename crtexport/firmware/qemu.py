@@ -135,6 +135,18 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> _Output:
                 return _Output(bytes(data), "printed without end")
 
 
+def machine(board: Board) -> tuple[str, ...]:
+    """Returns the command that boots the board's machine without windows, with its console on this
+    one; the program is to follow, as ``-kernel FILE``. Empty for boards without QEMU."""
+    runner = board.runner
+    if not isinstance(runner, QemuRunner):
+        return ()
+    return (
+        *runner.command, "-display", "none", "-monitor", "none", "-no-reboot",
+        *_CONSOLE.get(board.console.kind, ()),
+    )
+
+
 def run_qemu(
     board: Board, elf: Path, *, timeout: float, watching: Watching | None = None
 ) -> QemuRun:
@@ -148,9 +160,8 @@ def run_qemu(
     if not isinstance(runner, QemuRunner):
         raise CrtExportError("this board has no QEMU machine", location=board.name)
     command = [
-        find_tool(runner.command[0], runner.package), *runner.command[1:],
-        "-display", "none", "-monitor", "none", "-no-reboot", "-icount", "shift=0",
-        *_CONSOLE.get(board.console.kind, ()), "-kernel", elf.name,
+        find_tool(runner.command[0], runner.package), *machine(board)[1:],
+        "-icount", "shift=0", "-kernel", elf.name,
     ]
     if watching is not None:
         command += ["-plugin", _arguments(elf, watching)]

@@ -31,17 +31,17 @@ from crtexport.support.short import count, line, sizes, table
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array] | Sequence[Array]
 
-"""Seconds that one boot may take."""
-
 _MEASURED = "crt_counter"
 _NANOSECONDS = 1_000_000_000
 
 
 class BuildResult(Struct, frozen=True):
-    """The linked program, and its sections and symbols."""
+    """The linked program, and its sections and symbols. ``unrecorded``: why the program compares no
+    outputs, "" if it does."""
 
     elf: Path
     sections: Sections
+    unrecorded: str = ""
 
     def __repr__(self) -> str:
         return line("BuildResult", f"{self.elf}:", sizes(
@@ -113,20 +113,25 @@ def build(
     parts: FirmwareParts,
     board: Board,
     out_dir: Path,
-    inputs: Sequence[Sample] = (),
+    program: Mapping[str, bytes] | None = None,
     *,
-    count_by_timer: bool = False,
     force: bool = False,
 ) -> BuildResult:
     """Writes a project into ``out_dir``, builds it with the board's toolchain, and returns the
     program.
 
-    ``inputs`` are compiled in; without any, the inputs are zeros. ``count_by_timer``: on Cortex-M,
-    SysTick estimates instructions. ``force`` replaces files that crtexport didn't write. Raises
-    ToolMissingError for a missing program, RunFailedError (with the end of the compiler's output)
-    for a failed build, and CrtExportError for inputs that are not the model's.
+    Its C files are ``program``, by name; by default the program is the one that :func:`run_all`
+    measures with, on zeros. ``force`` replaces files that crtexport didn't write. Raises
+    ToolMissingError for a missing program, and RunFailedError (with the end of the compiler's
+    output) for a failed build.
     """
-    built = _build(parts, board, out_dir, inputs, count_by_timer=count_by_timer, force=force)
+    if program is None:
+        built = _build(parts, board, out_dir, (), force=force)
+    else:
+        _find_compiler(board)
+        locate(parts.libraries)
+        write_project(parts, board, out_dir, program=program, force=force)
+        built = _make(board, out_dir, None, "-B")
     settle(out_dir)
     return built
 
@@ -135,7 +140,11 @@ def _build(
     parts: FirmwareParts, board: Board, folder: Path, inputs: Sequence[Sample], *,
     count_by_timer: bool = False, force: bool = False,
 ) -> BuildResult:
-    """As :func:`build`, but the inputs may be replaced afterwards, and the project built again."""
+    """Builds the measuring program; its inputs may be replaced afterwards, and it be built again.
+
+    ``inputs`` are compiled in; without any, the inputs are zeros. ``count_by_timer``: on Cortex-M,
+    SysTick estimates instructions. Raises CrtExportError for inputs that are not the model's.
+    """
     _find_compiler(board)
     locate(parts.libraries)
     write_project(parts, board, folder, count_by_timer=count_by_timer, force=force)
@@ -308,8 +317,12 @@ def _ask(
     return _Answers(outputs, *measured, first.sections)
 
 
-def _make(board: Board, folder: Path, samples: Sequence[bytes], *options: str) -> BuildResult:
-    write_inputs(folder, samples)
+def _make(
+    board: Board, folder: Path, samples: Sequence[bytes] | None, *options: str
+) -> BuildResult:
+    """Builds the project in ``folder``, with new inputs where it has any."""
+    if samples is not None:
+        write_inputs(folder, samples)
     what = f"building firmware for {board.name}"
     run_tool(["make", "-s", "-j2", *options], cwd=folder, what=what)
     elf = folder / ELF

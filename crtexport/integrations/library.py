@@ -13,20 +13,15 @@ from crtexport.artifact.symbols import sanitize_module
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.parts import FirmwareParts
-from crtexport.firmware.project import main_context
 from crtexport.integrations.formats import FORMATS, BuildFormat
 from crtexport.integrations.mlperf_tiny import mlperf_context
 from crtexport.integrations.next_steps import of_library
-from crtexport.integrations.test_vector import sample_of
-from crtexport.mlf.arrays import Array
+from crtexport.integrations.test_vector import Recorded, test_context
 from crtexport.mlf.reader import Package
 from crtexport.support import resources
 from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs.folders import Wanted, lay_out
 from crtexport.version import __version__
-
-Recorded = Mapping[str, tuple[dict[str, Array], dict[str, Array]]]
-"""By model, one sample: inputs and outputs by their names in C. No outputs: none are known."""
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
@@ -117,7 +112,7 @@ def _files(
     objects = {f"{format_.objects}/{name}": blob for name, blob in parts.objects.items()}
     name, runs_here = name_of(package, format_), board.hosted or not objects
     context = {
-        **_models_context(parts, recorded),
+        **test_context(parts, recorded),
         **_board_context(board, parts),
         "name": name, "version": version, "runs_here": runs_here,
         "steps": of_library(format_.name, name, board, runs_here=runs_here),
@@ -128,19 +123,6 @@ def _files(
     if format_.name == "mlperf-tiny":
         context |= mlperf_context(parts, str(package.path))
     return {**headers, **sources, **objects, **_rendered(format_, context)}
-
-
-def _models_context(parts: FirmwareParts, recorded: Recorded) -> dict[str, object]:
-    models = []
-    for model, texts in zip(parts.models, main_context(parts)["models"], strict=True):  # type: ignore[call-overload]
-        inputs, outputs = recorded[model.module]
-        models.append({
-            **texts,
-            "test_inputs": sample_of(model, inputs, outputs=False),
-            "test_outputs": sample_of(model, outputs, outputs=True),
-            "recorded": bool(outputs) or not model.outputs,
-        })
-    return {"models": models, "recorded": all(model["recorded"] for model in models)}
 
 
 def _board_context(board: Board, parts: FirmwareParts) -> dict[str, object]:

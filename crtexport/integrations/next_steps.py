@@ -32,7 +32,9 @@ def of_firmware(package: Path, elf: Path, board: Board) -> tuple[Step, ...]:
 def _firmware(package: str, elf: Path, board: Board) -> Iterator[Step]:
     make = f"make -C {shlex.quote(str(elf.parent))}"
     if board.runner.kind != "none":
-        yield f"crtexport run {package}", "builds, runs and measures the same"
+        place = "in QEMU" if board.runner.kind == "qemu" else "on this computer"
+        yield f"{make} run", f"runs it {place}"
+        yield f"crtexport run {package}", "measures instructions, cycles and stack"
     elif (board.flashing or _NO_FLASHING).openocd:
         yield f"{make} flash", f"writes {elf.name} to {board.name} with OpenOCD, shows its output"
     yield make, "builds it again after changes"

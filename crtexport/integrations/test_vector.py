@@ -1,16 +1,20 @@
-"""Recorded inputs and outputs of a model as C literals."""
+"""Recorded inputs and outputs of models as C literals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
 
 from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.firmware.project import main_context
 from crtexport.ir.types import DType
 from crtexport.mlf.arrays import Array
+
+Recorded = Mapping[str, tuple[dict[str, Array], dict[str, Array]]]
+"""By model, one sample: inputs and outputs by their names in C. No outputs: none are known."""
 
 TOLERANCE = 1e-5
 """Of the largest expected value: compilers may contract and order float arithmetic differently."""
@@ -45,9 +49,30 @@ def values(part: TensorPart, array: Array | None) -> Values:
     tolerance = "0"
     if part.dtype in (DType.FLOAT32, DType.FLOAT64):
         finite = np.abs(flat[np.isfinite(flat)]).astype(np.float64)
-        tolerance = _literal(DType.FLOAT64, TOLERANCE * float(max(finite, default=0.0)))
+        tolerance = _literal(part.dtype, TOLERANCE * float(max(finite, default=0.0)))
     lines = _wrapped(_literal(part.dtype, value) for value in flat.tolist())
     return Values(part.field, c_type, count, tuple(lines), tolerance)
+
+
+def test_context(parts: FirmwareParts, recorded: Recorded) -> dict[str, object]:
+    """Returns the variables of ``crt_test.c.j2`` about the models."""
+    models = []
+    for model, texts in zip(parts.models, main_context(parts)["models"], strict=True):  # type: ignore[call-overload]
+        inputs, outputs = recorded[model.module]
+        models.append({
+            **texts,
+            "test_inputs": sample_of(model, inputs, outputs=False),
+            "test_outputs": sample_of(model, outputs, outputs=True),
+            "recorded": bool(outputs) or not model.outputs,
+        })
+    lines = [
+        line for model in models for part in (*model["test_inputs"], *model["test_outputs"])
+        for line in part.lines
+    ]
+    return {
+        "models": models, "recorded": all(model["recorded"] for model in models),
+        "infinite": any("NAN" in line or "INFINITY" in line for line in lines),
+    }
 
 
 def sample_of(model: FirmwareParts, sample: dict[str, Array], outputs: bool) -> list[Values]:
