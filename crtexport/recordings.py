@@ -1,4 +1,4 @@
-"""What a package's code computes for one sample, for tests that go with its sources and objects."""
+"""Records what a package's code computes for one sample, for tests that go with the code."""
 
 from __future__ import annotations
 

@@ -6,18 +6,16 @@ import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.firmware.architectures import has_start_up
 from crtexport.firmware.board_schema import Board, NativeRunner, NoRunner, QemuRunner
 from crtexport.firmware.frame import Frame, parse_frames
-from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_project
 from crtexport.firmware.qemu import Mark, QemuRun, Watching, build_plugin, run_program, run_qemu
+from crtexport.firmware.samples import Array, Sample, decode_outputs, pack_samples
 from crtexport.firmware.sections import TEST_INPUTS, Sections, Symbol, read_sections
 from crtexport.firmware.spent import Cycles, Misses, Spent
 from crtexport.firmware.thumb.timing import core_of
@@ -27,9 +25,6 @@ from crtexport.mlf.libraries import locate
 from crtexport.support.errors import CrtExportError, RunFailedError
 from crtexport.support.outputs.folders import settle
 from crtexport.support.short import count, line, sizes, table
-
-Array = npt.NDArray[Any]
-Sample = Mapping[str, Array] | Sequence[Array]
 
 _MEASURED = "crt_counter"
 _NANOSECONDS = 1_000_000_000
@@ -455,51 +450,4 @@ def _watched(
     return tuple(
         WatchedCall(names[mark.address], after.before - mark.before)
         for mark, after in itertools.pairwise(during)
-    )
-
-
-def pack_samples(parts: FirmwareParts, inputs: Sequence[Sample]) -> list[bytes]:
-    """Returns the bytes of each sample. Raises CrtExportError unless names, types and shapes are
-    right."""
-    offsets, size = sample_layout(parts.all_inputs)
-    packed = []
-    for index, sample in enumerate(inputs):
-        block = bytearray(size)
-        for part, offset, array in zip(
-            parts.all_inputs, offsets, _ordered(parts, sample, index), strict=True
-        ):
-            value = np.asarray(array)
-            if value.dtype != part.dtype.numpy or value.shape != part.shape:
-                raise CrtExportError(
-                    f"the model wants {part.dtype.name.lower()} of shape {list(part.shape)}, this "
-                    f"is {value.dtype} of shape {list(value.shape)}",
-                    location=(f"sample {index}", part.name),
-                )
-            block[offset : offset + part.nbytes] = np.ascontiguousarray(value).tobytes()
-        packed.append(bytes(block))
-    return packed
-
-
-def _ordered(parts: FirmwareParts, sample: Sample, index: int) -> list[Array]:
-    names = [part.name for part in parts.all_inputs]
-    if isinstance(sample, Mapping):
-        if sorted(sample) != sorted(names):
-            raise CrtExportError(
-                f"the model's inputs are {', '.join(names)}, these are {', '.join(sample)}",
-                location=f"sample {index}",
-            )
-        return [sample[name] for name in names]
-    if len(sample) != len(names):
-        raise CrtExportError(
-            f"the model has {len(names)} inputs ({', '.join(names)}), these are {len(sample)}",
-            location=f"sample {index}",
-        )
-    return list(sample)
-
-
-def decode_outputs(parts: Sequence[TensorPart], row: tuple[bytes, ...]) -> tuple[Array, ...]:
-    """Returns the outputs of one sample as arrays; ``row`` has their bytes."""
-    return tuple(
-        np.frombuffer(data, dtype=part.dtype.numpy).reshape(part.shape).copy()
-        for part, data in zip(parts, row, strict=True)
     )

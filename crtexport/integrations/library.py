@@ -114,7 +114,7 @@ def _files(
     context = {
         **test_context(parts, recorded),
         **_board_context(board, parts),
-        "name": name, "version": version, "runs_here": runs_here,
+        "name": name, "version": version, "runs_here": runs_here, "firmware": False,
         "steps": of_library(format_.name, name, board, runs_here=runs_here),
         "made_by": f"crtexport {__version__}",
         "format": format_, "sources": sorted(sources), "objects": sorted(objects),

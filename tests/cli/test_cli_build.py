@@ -37,7 +37,8 @@ def test_the_verb_builds_firmware_that_runs(
     assert target_of("mps2_an386").cflags[0] in (tmp_path / "l" / "Makefile").read_text()
     assert main(["build", str(path), "-o", str(tmp_path / "l")]) == 0
     said = capsys.readouterr().out
-    assert f"\n  # builds, runs and measures the same\n  crtexport run {path}\n" in said
+    assert f"\n  # runs it in QEMU\n  make -C {tmp_path / 'l'} run\n" in said
+    assert f"\n  # measures instructions, cycles and stack\n  crtexport run {path}\n" in said
     for words in (["--expected", str(path)], ["--format", "cmake", "--device-code", "a.c"]):
         assert main(["build", str(path), "-o", str(tmp_path / "m"), *words]) == 2
     assert not (tmp_path / "m").exists()

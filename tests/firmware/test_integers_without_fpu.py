@@ -12,7 +12,7 @@ from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import ELF, write_inputs, write_project
 from crtexport.firmware.qemu import run_qemu
-from crtexport.firmware.run import pack_samples
+from crtexport.firmware.samples import pack_samples
 from crtexport.firmware.sections import read_sections
 from crtexport.firmware.toolchain import run_tool
 from crtexport.mlf.reader import open_package

@@ -24,7 +24,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", [
-    "Makefile", "firmware/main.c", "build/notes.txt", "build/model/digits_lib0.o", "inputs.bin",
+    "Makefile", "firmware/main.c", "build/notes.txt", "build/model/digits_lib0.o",
     "model/digits_lib0.c", "include/tvm/runtime/c_runtime_api.h", "firmware.elf",
 ])
 @pytest.mark.parametrize("link", [False, True])
@@ -87,10 +87,13 @@ def test_a_run_keeps_its_project_and_may_be_repeated(package: Path, tmp_path: Pa
     (folder / "notes.txt").write_text("precious")
     assert crtexport.run(package, out_dir=folder).flash == first.flash
     assert (folder / "notes.txt").read_text() == "precious"
-    (folder / "firmware.elf").write_text("precious")
-    with pytest.raises(CrtExportError, match=r"would be replaced: firmware\.elf"):
-        crtexport.run(package, out_dir=folder)
-    assert (folder / "firmware.elf").read_text() == "precious"
+    for name in ("inputs.bin", "firmware.elf"):
+        ours = (folder / name).read_bytes()
+        (folder / name).write_text("precious")
+        with pytest.raises(CrtExportError, match=f"would be replaced: {name}"):
+            crtexport.run(package, out_dir=folder)
+        assert (folder / name).read_text() == "precious"
+        (folder / name).write_bytes(ours)
 
 
 @pytest.mark.parametrize("name", ["CMakeLists.txt", "src/main.c", "build/notes.txt", "model.tar"])

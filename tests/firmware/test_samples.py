@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from crtexport.firmware.project import sample_layout
-from crtexport.firmware.run import pack_samples
+from crtexport.firmware.samples import pack_samples
 from crtexport.support.errors import CrtExportError
 from tests.firmware.handmade import toy_inputs, toy_parts
 

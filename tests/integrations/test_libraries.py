@@ -31,12 +31,12 @@ from tests.packages import STRICT
 from tests.plan.graphs import GraphBuilder
 
 ARDUINO = """\
-#include <cstdio>
+#include <stdio.h>
 struct Port {
     void begin(long) {}
-    void print(const char *text) { std::printf("%s", text); }
-    void println(const char *text) { std::printf("%s\\n", text); }
-    void println(long value) { std::printf("%ld\\n", value); }
+    void print(const char *text) { printf("%s", text); }
+    void println(const char *text) { printf("%s\\n", text); }
+    void println(long value) { printf("%ld\\n", value); }
 };
 static Port Serial;
 static void delay(unsigned long) {}
@@ -137,7 +137,7 @@ def test_cmake_builds_the_library_for_the_board(emit: driver.Emit, tmp_path: Pat
     require("cmake")
     library = tmp_path / "library"
     written = write_library(package("digits", emit=emit), library, "cmake")
-    assert bool(written.unrecorded) == (emit == "llvm")
+    assert not written.unrecorded  # QEMU runs the objects
     run("cmake", "--preset", "board", folder=library)
     run("cmake", "--build", "--preset", "board", folder=library)
     archive, = (library / "build" / "board").glob("*.a")

@@ -105,7 +105,7 @@ def test_three_networks_run_in_turns_by_header_and_by_name(
     _, path = three
     package = open_package(path)
     given = inputs(package, 1)
-    crtexport.build(path, tmp_path / "firmware", given)
+    crtexport.run_all(path, given, out_dir=tmp_path / "firmware")
     source = tmp_path / "firmware/firmware/main.c"
     source.write_text(alternating(source.read_text()))
     run_tool(["make", "-s"], cwd=tmp_path / "firmware", what="building")

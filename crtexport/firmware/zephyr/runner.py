@@ -21,11 +21,9 @@ from crtexport.firmware.qemu import run_program
 from crtexport.firmware.run import (
     BuildResult,
     RunResult,
-    Sample,
     check_frame,
-    decode_outputs,
-    pack_samples,
 )
+from crtexport.firmware.samples import Sample, decode_outputs, pack_samples
 from crtexport.firmware.sections import read_program
 from crtexport.firmware.toolchain import find_tool, run_tool
 from crtexport.firmware.waiting import DEFAULT_TIMEOUT
