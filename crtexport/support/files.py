@@ -1,4 +1,5 @@
-"""Opens files that users name: where bytes are read in any order, pipes and devices are none."""
+"""Files that users name: their names are any bytes, and where theirs are read in any order, pipes
+and devices are none."""
 
 from __future__ import annotations
 
@@ -7,6 +8,12 @@ import os
 import stat
 from pathlib import Path
 from typing import BinaryIO
+
+
+def text(name: str) -> str:
+    """Returns a name as Unicode text: a file's may have bytes that are none, and JSON can smuggle
+    in halves of surrogate pairs."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def open_regular(path: Path) -> BinaryIO:
