@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from crtexport.ir.modules import Compression
 from crtexport.ir.types import ConstantRef
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import open_regular
 
 _HEADER = struct.Struct("<4sHHIIIIII")
 HEADER_SIZE = _HEADER.size
@@ -100,7 +101,7 @@ class ImageHeader(Struct, frozen=True):
 def mapped(path: Path) -> Iterator[memoryview]:
     """Returns the bytes of a file, mapped and not read. Raises CrtExportError where that fails."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             if path.stat().st_size == 0:
                 yield memoryview(b"")
                 return

@@ -23,7 +23,7 @@ else:
     from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
 
 _FILE_KEYS = ("abstract", "extends")
-_MAX_BYTES = 1 << 20
+_MAX_CHARACTERS = 1 << 20
 _MAX_DEPTH = 16
 _MAX_VALUES = 10_000
 
@@ -110,9 +110,10 @@ def _parent(parent: object, path: Path) -> Path:
 def _parse(path: Path) -> dict[str, Any]:
     shown = shown_as(path)
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(_MAX_CHARACTERS + 1)
+        if len(text) > _MAX_CHARACTERS:
             raise CrtExportError("this is too large for a board file", location=shown)
-        text = path.read_text(encoding="utf-8")
         data = yaml.load(text, Loader=_Loader)  # noqa: S506  (derived from SafeLoader)
     except OSError as error:
         raise CrtExportError(

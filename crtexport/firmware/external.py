@@ -15,6 +15,7 @@ from crtexport.firmware.elf_abi import ElfAbi, read_abi
 from crtexport.ir.modules import ExternalModule, SourceText
 from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import open_regular
 
 _AT_START_UP = (".init_array", ".preinit_array", ".ctors", ".init")
 _BY_LOADERS = {
@@ -137,9 +138,11 @@ def _text(path: Path | SourceText) -> str:
     if isinstance(path, SourceText):
         return path.text
     try:
-        if path.stat().st_size > _MAX_SOURCE:
+        with open_regular(path) as stream:
+            content = stream.read(_MAX_SOURCE + 1)
+        if len(content) > _MAX_SOURCE:
             raise CrtExportError("this is too large for a source file", location=path.name)
-        return path.read_text(encoding="utf-8")
+        return content.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise CrtExportError(f"the source can't be read ({error})", location=path.name) from error
 

@@ -15,6 +15,7 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Control, Op, Stateful
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import text
 from crtexport.support.short import count, line
 
 
@@ -152,7 +153,7 @@ class Graph(Struct, frozen=True):
             )) if node.graphs else node
             for node in self.nodes
         )
-        return replace(self, nodes=nodes, source=source, sha256=sha256, numerics=numerics)
+        return replace(self, nodes=nodes, source=text(source), sha256=sha256, numerics=numerics)
 
 
 def variable_positions(node: Node) -> dict[int, bool]:

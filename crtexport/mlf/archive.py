@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from crtexport.artifact.byte_sources import FileRange
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import open_regular
 
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
@@ -106,7 +107,7 @@ def open_archive(path: Path) -> Archive:
     members that reach beyond the end of the file.
     """
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             _refuse_compressed(path, stream.read(8))
             stream.seek(0)
             size = os.fstat(stream.fileno()).st_size

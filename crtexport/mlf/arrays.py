@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from crtexport.mlf.reader import PackageTensor, module_of
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import open_regular
 from crtexport.support.outputs.single import replacing
 
 Array = npt.NDArray[np.generic]
@@ -219,7 +220,7 @@ _write_array: Callable[[IO[bytes], Array], None] = functools.partial(
 def load_npz(path: Path) -> dict[str, Array]:
     """Returns all arrays of the NumPy archive ``path``. Raises CrtExportError for anything else."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             loaded = np.load(stream, allow_pickle=False)
             if not isinstance(loaded, np.lib.npyio.NpzFile):
                 raise CrtExportError(

@@ -13,9 +13,9 @@ from crtexport.backends.constants import constants_module
 from crtexport.mlf import layout, metadata
 from crtexport.mlf.contents import ModelContents, PackageContents
 from crtexport.mlf.devices import described
-from crtexport.mlf.layout import text
 from crtexport.mlf.objects import ObjectFacts
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import text
 from crtexport.support.target import Target
 from crtexport.version import __version__
 

@@ -15,8 +15,8 @@ from crtexport.devices.offload import (
     offload_binaries,
 )
 from crtexport.mlf import layout, metadata
-from crtexport.mlf.layout import text
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import text
 
 
 def described(

@@ -73,12 +73,6 @@ def runtime_header(relative: str) -> str:
     return f"{RUNTIME_INCLUDE_DIR}/{relative}"
 
 
-def text(name: str) -> str:
-    """Returns a name from a model as Unicode text; JSON can smuggle in halves of surrogate pairs.
-    """
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def check_module(name: str) -> None:
     """Raises CrtExportError unless ``name`` can be a module's name in files, symbols and macros."""
     if not _MODULE.fullmatch(name):

@@ -15,6 +15,7 @@ import numpy as np
 from crtexport.mlf.arrays import Array, bind_inputs, key_of, load_npz
 from crtexport.mlf.reader import PackageTensor
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import open_regular
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -127,7 +128,8 @@ def _from_folder(folder: Path, inputs: Sequence[PackageTensor]) -> Iterator[Batc
 
 def _load(path: Path) -> Array:
     try:
-        array: Array = np.load(path, allow_pickle=False)
+        with open_regular(path) as stream:
+            array: Array = np.load(stream, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise CrtExportError(
             f"this is no array that can be read ({error})", location=path.name

@@ -27,7 +27,7 @@ VERSION = 1
 EMBEDDED = ('<script type="application/json" id="crtexport-report">', "</script>")
 """The tags around the same JSON in a page."""
 
-_LARGEST = 1 << 28  # bytes of a file that is read as a report
+_LARGEST = 1 << 26  # characters of a file that is read as a report
 
 
 class ReportedModel(Struct, frozen=True):
@@ -274,9 +274,10 @@ def schema() -> dict[str, Any]:
 def read(path: Path) -> Report:
     """Returns the report in a JSON file or in a page. Raises CrtExportError for other files."""
     try:
-        if path.stat().st_size > _LARGEST:
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(_LARGEST + 1)
+        if len(text) > _LARGEST:
             raise CrtExportError("the file is too large for a report", location=str(path))
-        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise CrtExportError(
             f"the report can't be read ({error.strerror or error})", location=str(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,10 @@ import pytest
 import crtexport
 from crtexport.cli.main import main
 from crtexport.mlf.arrays import save_npz
+from crtexport.simulation.tflite_writer import to_tflite
+from tests.cli.support import DIGITS
 from tests.helpers import require
+from tests.importers.onnx.test_layout import CLASSIFIER
 
 MODEL = "Café v1.0/final"
 INPUTS = ["input_0_f.1", "a/b:0", 'q"uo\nte', "ünïcode", "0digit"]
@@ -91,3 +95,30 @@ def test_of_several_models(model: Path, tmp_path: Path) -> None:
         assert [array.tolist() for array in row.values()] == [[[0, 0, 1, 2]]] * len(OUTPUTS)
     with pytest.raises(crtexport.support.errors.CrtExportError, match="two arrays"):
         crtexport.simulate_all(package, {**given, f"first_one/{INPUTS[0]}": VALUES})
+
+
+@pytest.mark.parametrize("format_", ["json", "tflite", "onnx"])
+def test_a_files_name_may_be_any_bytes(
+    format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / os.fsdecode(b"folder\xfe")
+    folder.mkdir()
+    model = folder / os.fsdecode(b"m\xff\"$(touch there)." + format_.encode())
+    if format_ == "json":
+        data = json.loads(DIGITS.read_text(encoding="utf-8"))
+        del data["name"]
+        model.write_text(json.dumps(data), encoding="utf-8")
+        sidecar = DIGITS.with_suffix(".safetensors")
+        (folder / sidecar.name).write_bytes(sidecar.read_bytes())
+    else:
+        model.write_bytes(CLASSIFIER if format_ == "onnx" else to_tflite(crtexport.load(DIGITS)))
+    package, written = folder / "p.tar", folder / "d"
+    words = [str(model), "--board", "host", "--emit", "c", "-o", str(package), "-q"]
+    assert main([*words, "--depfile", str(written), "--unpack", str(folder / "out")]) == 0
+    assert b"m\xff" in written.read_bytes()
+    assert main(["inspect", str(package)]) == 0
+    assert "m_udcff_touch_there" in capsys.readouterr().out
+    assert main(["report", str(model), "-q", "-o", str(folder / "r.html")]) == 0
+    assert main(["convert", str(model), "-q", "-o", str(folder / "again.json")]) == 0
+    assert main(["build", str(package), "-q", "-o", str(folder / "b"), "--format", "cmake"]) == 0
+    assert not [*tmp_path.rglob("there")]

@@ -53,6 +53,11 @@ class Sandbox:
         sys.dont_write_bytecode = True
         os.environ["TMPDIR"] = str(self.root / "tmp")
         os.environ["XDG_CACHE_HOME"] = str(self.root / "cache")
+        # Programs that Python starts in a folder that isn't there any more find what it has, too.
+        if paths := os.environ.get("PYTHONPATH"):
+            os.environ["PYTHONPATH"] = os.pathsep.join(
+                str(Path(path).resolve()) for path in paths.split(os.pathsep)
+            )
         tempfile.tempdir = None  # which remembers where its files were
         self.root.mkdir(parents=True, exist_ok=True)
         (self.root / "said").touch()
@@ -88,6 +93,7 @@ class Sandbox:
 
     def attempt(self, case: Case) -> Outcome:
         """Gives the case to its command, and says what came of it."""
+        os.chdir(self.root)  # out of what is removed now
         self._prepare(case)
         before = self._around()
         os.chdir(self.root / "out")

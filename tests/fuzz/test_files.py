@@ -89,6 +89,15 @@ def hungry(_: list[str]) -> int:
     return len(bytes(sandbox.MEMORY)) * 0
 
 
+def where_nothing_is(arguments: list[str]) -> int:
+    """Starts Python in a folder that has been removed, where no relative path leads anywhere."""
+    folder = Path(arguments[1], "gone")
+    folder.mkdir()
+    os.chdir(folder)
+    folder.rmdir()
+    return subprocess.run([sys.executable, "-P", "-c", "import crtexport"], check=False).returncode
+
+
 def removing(arguments: list[str]) -> int:
     Path(arguments[0]).unlink()
     return 0
@@ -121,6 +130,14 @@ def test_words_and_files_below_the_output_are_none(code: int) -> None:
     assert outcome == Outcome("nothing")
     assert not tally.findings
     assert tally.tried == 1
+
+
+def test_programs_find_python_where_the_folder_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    tally, outcome = tried(where_nothing_is)
+    assert outcome == Outcome("nothing")
+    assert tally.reached == {"any done": 1}
 
 
 def test_who_never_answers_is_found() -> None:

@@ -104,6 +104,42 @@ def test_a_plan_that_the_checker_refuses_is_found_and_made_small(
     ]
 
 
+def between_layers(op: ops.Op, before: tuple[int, int], *, weighted: bool) -> Grown:
+    """A network of floats that resizes between two convolutions or two Relus."""
+    draw = np.random.default_rng(5)
+    b = GraphBuilder()
+
+    def layer(x: int) -> int:
+        if not weighted:
+            return b.node(ops.Relu(), x)
+        weights = draw.normal(size=(4, 1, 1, 4)).astype(np.float32)
+        return b.node(ops.Conv2D(), x, b.constant(weights))
+
+    graph = b.finish(layer(b.node(op, layer(b.input(1, *before, 4)))))
+    images = (draw.normal(size=(1, *before, 4)).astype(np.float32) for _ in range(2))
+    return Grown(graph, tuple((image,) for image in images))
+
+
+@pytest.mark.parametrize("kind", [ops.ResizeBilinear, ops.ResizeNearestNeighbor])
+def test_images_are_resized_between_layers_of_any_size(
+    kind: type[ops.ResizeBilinear | ops.ResizeNearestNeighbor],
+) -> None:
+    """What the planner lets lie over each other, its checker must prove harmless."""
+    examples = [
+        Example(f"{op} {before} {weighted}", between_layers(op, before, weighted=weighted),
+                Options())
+        for before, after in (
+            ((1, 1), (2, 2)), ((2, 3), (5, 4)), ((4, 5), (2, 2)), ((3, 3), (6, 6)),
+        )
+        for op in (kind(after), kind(after, align_corners=True),
+                   kind(after, half_pixel_centers=True))
+        for weighted in (False, True)
+    ]
+    with Checker() as checker:
+        outcomes = checker.check(examples)
+    assert [_told(outcome) for outcome in outcomes if outcome.finding] == []
+
+
 def test_code_that_computes_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     b = GraphBuilder()
     graph = b.finish(b.node(ops.Add(), b.input(3), b.input(3)))

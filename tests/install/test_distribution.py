@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+import sys
 import tomllib
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ import yaml
 
 from crtexport.version import __version__
 from tests.helpers import ROOT, require_module
+from tests.install.pythons import MINORS
 
 SOURCE = "https://forge.example/us/crtexport"
 
@@ -79,3 +82,46 @@ def test_the_source_distribution_names_what_there_is() -> None:
         name for name in project()["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
         if not (ROOT / name).exists()
     ]
+
+
+def test_the_versions_of_python_are_those_that_installations_are_tried_on() -> None:
+    facts = project()["project"]
+    named = re.findall(r"Python :: 3\.(\d+)$", "\n".join(facts["classifiers"]), re.MULTILINE)
+    assert facts["requires-python"] == f">=3.{MINORS[0]}"
+    assert list(map(int, named)) == [*MINORS[: len(named)]]
+
+
+def imported() -> dict[str, set[str]]:
+    """The modules of others that the package imports at any time, and the files that do."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "crtexport").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            )
+            for name in (name.partition(".")[0] for name in names):
+                if name not in {"", "crtexport", *sys.stdlib_module_names}:
+                    found.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_a_plain_install_has_what_every_command_needs_and_extras_the_rest() -> None:
+    def named(requirements: list[str]) -> set[str]:
+        return {re.split(r"[<>=!~ ]", text)[0] for text in requirements}
+
+    facts = project()["project"]
+    plain = named(facts["dependencies"])
+    extras = {name: named(those) for name, those in facts["optional-dependencies"].items()}
+    of = {
+        "google_crc32c": "google-crc32c", "elftools": "pyelftools", "yaml": "pyyaml",
+        "tflite_runtime": "tflite-runtime", "ai_edge_litert": "ai-edge-litert",
+        "tflite_micro": "tflite-micro", "ai_edge_quantizer": "ai-edge-quantizer",
+    }
+    for module, files in imported().items():
+        package = of.get(module, module)
+        if package in plain:
+            continue
+        those = [name for name in extras if name not in ("dev", "docs") and package in extras[name]]
+        assert those or package == "markupsafe", (module, files)  # which Jinja brings and needs
+    assert "west" in plain
+    assert not plain & {"devicetree", "pykwalify", "matplotlib", "ethos-u-vela", "kconfiglib"}

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from crtexport import importers
 from tests.helpers import INT8_NETWORKS, tflm_outputs
@@ -77,24 +82,44 @@ def write_networks(folder: Path, models: Path, app: Path) -> None:
     write_application(folder, app, text, cmake)
 
 
-def write_constant(folder: Path, models: Path, app: Path, arguments: str) -> None:
-    """An application in ``folder`` that runs vww96 on the standard input, which is a constant."""
-    graph = importers.load(models / "vww96_int8.tflite")
-    inputs = graph.type(graph.inputs[0]).nbytes
-    values = ", ".join(str((i * 37 + 11) % 256 - 128) for i in range(inputs))
+def write_constant(folder: Path, app: Path, arguments: str) -> None:
+    """An application in ``folder`` that reduces an image of 93 kB, which is a constant, to the
+    largest values of its blocks."""
+    shape = (1, 176, 176, 3)
+    image = (np.arange(math.prod(shape)) * 37 + 11) % 256 - 128
+    blocks = image.reshape(44, 4, 44, 4, 3).max(axis=(1, 3))
+    tensors = [
+        {"name": name, "dtype": "int8", "shape": size, "quantization": {"scale": 0.5}}
+        for name, size in (("x", shape), ("y", (1, *blocks.shape)))
+    ]
     text = _RUN.format(
-        name="vww96", inputs=inputs, outputs=graph.type(graph.outputs[0]).nbytes,
-        hash=int(str(tflm_outputs()["vww96_int8"]["fnv1a"]), 0),
+        name="blocks", inputs=image.size, outputs=blocks.size, hash=_fnv1a(blocks.astype(np.int8))
     )
+    values = ", ".join(map(str, image.tolist()))
     text = text.replace(
-        f"static int8_t vww96_in[{inputs}] __aligned(16);",
-        f"static const int8_t vww96_in[{inputs}] __aligned(16) = {{{values}}};",
+        f"static int8_t blocks_in[{image.size}] __aligned(16);",
+        f"static const int8_t blocks_in[{image.size}] __aligned(16) = {{{values}}};",
     )
     filled = text.index("    for (uint32_t i = 0; i < ")
     text = text[:filled] + text[text.index("    if (tvmgen_"):]
-    write_application(folder, app, _HEAD + text + _MAIN.format(calls="vww96()", count=1), [
-        f"crtexport_model(TARGET app NAME vww96 MODEL {models}/vww96_int8.tflite {arguments})"
+    write_application(folder, app, _HEAD + text + _MAIN.format(calls="blocks()", count=1), [
+        f"crtexport_model(TARGET app NAME blocks MODEL model.json {arguments})"
     ])
+    (folder / "model.json").write_text(json.dumps({
+        "format": "crtexport-model", "version": 1, "name": "blocks",
+        "inputs": ["x"], "outputs": ["y"], "tensors": tensors,
+        "nodes": [{
+            "op": "MaxPool2D", "inputs": ["x"], "outputs": ["y"],
+            "attributes": {"window": [4, 4], "stride": [4, 4]},
+        }],
+    }))
+
+
+def _fnv1a(values: npt.NDArray[np.int8]) -> int:
+    result = 2166136261
+    for value in values.tobytes():
+        result = (result ^ value) * 16777619 & 0xFFFFFFFF
+    return result
 
 
 def write_application(folder: Path, app: Path, main: str, models: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ from crtexport.ir.types import ConstantRef, Quantization, TensorType
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import check_type
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import text
 from crtexport.support.schema import InvalidDataError, decode_json, did_you_mean
 
 _BY_HAND = 4 << 20
@@ -68,7 +69,7 @@ def read(path: Path, options: ReadOptions) -> Graph:
     try:
         sidecars = Sidecars(path.parent, options.allow_outside)
         names = _Reading(document, sidecars)
-        graph = names.graph(document.name if document.name is not None else path.stem)
+        graph = names.graph(document.name if document.name is not None else text(path.stem))
         graph = replace(graph, modules=read_modules(document, sidecars, names.constant_of(graph)))
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__

@@ -31,6 +31,7 @@ from crtexport.ir.graph import Graph
 from crtexport.ir.numerics import Numerics
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import text
 
 __all__ = ["LayerResults", "read", "read_layers", "result_names"]
 
@@ -106,7 +107,7 @@ def _graph(
     outputs = [(name, scope[name]) for name in places]
     tensors = read_outputs(builder, outputs, inputs, options.choices)
     graph = Graph(
-        path.stem, tuple(builder.tensors), tuple(builder.nodes), tuple(inputs), tuple(tensors)
+        text(path.stem), tuple(builder.tensors), tuple(builder.nodes), tuple(inputs), tuple(tensors)
     )
     if any(t.type.dtype is DType.FLOAT64 and t.constant is None for t in graph.tensors):
         _log.warning("what is double in the file is computed as float32")

@@ -19,6 +19,7 @@ from crtexport.importers.onnx.values import Shape, Value, channels_last, stored
 from crtexport.ir.ops import Reshape
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import open_regular
 
 _log = logging.getLogger(__name__)
 
@@ -171,10 +172,11 @@ def _chosen(tensor: TensorTypeInfo, shape: Sequence[int]) -> Shape:
 def _bound(builder: Builder, path: Path, dtype: DType, shape: Shape | None) -> Value:
     """Returns the constant in an .npy file."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             if stream.read(len(_NPY)) != _NPY:
                 raise CrtExportError("this is no .npy file", location=str(path))
-        array = np.load(path, allow_pickle=False)
+            stream.seek(0)
+            array = np.load(stream, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise CrtExportError(f"the file can't be read: {error}", location=str(path)) from None
     if array.dtype != dtype.numpy:

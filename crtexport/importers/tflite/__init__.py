@@ -38,6 +38,7 @@ from crtexport.ir.ops import EthosU
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import MAX_DEPTH, verify
 from crtexport.support.errors import CrtExportError
+from crtexport.support.files import text
 
 _SCHEMA_VERSION = 3
 _OPERATOR_NAMES = constant_names(BuiltinOperator)
@@ -200,7 +201,7 @@ class _Importer:
         operators = (node.op for inner in graph.nested() for node in inner.nodes)
         made_for = {op.accelerator for op in operators if isinstance(op, EthosU)}
         modules = (ethosu.module(made_for),) if made_for else ()
-        return replace(lend(graph), name=self._path.stem, modules=modules)
+        return replace(lend(graph), name=text(self._path.stem), modules=modules)
 
     def nested(self, number: int, caller: Caller) -> Imported:
         """A subgraph that an operator runs."""

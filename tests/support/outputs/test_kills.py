@@ -24,7 +24,9 @@ from tests.cli.support import DIGITS
 from tests.helpers import ROOT
 from tests.large.models import Large, Table
 
-KILLS, WORKERS = 6, 4
+KILLS = int(os.environ.get("CRTEXPORT_KILLS", "6"))
+"""Of exporters, by each signal; of their LLVM two thirds as many."""
+WORKERS = KILLS * 2 // 3
 MARK = "CRTEXPORT_TEST_MARK"
 """In the environment of an exporter and of all that it starts."""
 WORKER = b"crtexport.backends.llvm.worker"
