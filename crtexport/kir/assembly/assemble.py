@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from crtexport.kir.assembly.armv7em.allocate import Allocation
 from crtexport.kir.assembly.armv7em.instructions import UnsupportedError
+from crtexport.kir.assembly.armv7em.renumber import renumbered
 from crtexport.kir.assembly.armv7em.select import select
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.text import text
@@ -84,6 +85,7 @@ def _assembled(
 ) -> Assembled:
     selected = select(loop, features)
     placed = Allocation(selected.body, features, apart).result()
+    placed = renumbered(placed, selected.arguments)
     made = text(selected.body, placed, selected.arguments)
     arguments = tuple(Given(one.register.name, one.buffer, one.index) for one in made.arguments)
     return Assembled(

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crtexport.kir.assembly.armv7em.allocate import Allocation
 from crtexport.kir.assembly.armv7em.instructions import UnsupportedError
+from crtexport.kir.assembly.armv7em.renumber import renumbered
+from crtexport.kir.assembly.armv7em.select import select
 from crtexport.kir.assembly.armv7em.spellings import Features
+from crtexport.kir.assembly.armv7em.text import text
 from crtexport.kir.assembly.assemble import assemble
-from crtexport.kir.builder import KernelBuilder, call, i32, load, shl
-from crtexport.kir.language import For, Scalar
+from crtexport.kir.assembly.encode import encode
+from crtexport.kir.builder import KernelBuilder, call, const, i32, load, shl
+from crtexport.kir.language import For, Kernel, Scalar
 from tests.kir.assembly.loops import SIZE, Drawn, assert_same
 
 
@@ -44,3 +49,60 @@ def test_a_half_of_a_word_is_moved_and_shifted_at_once(places: int) -> None:
     assert isinstance(loop, For)
     lines = assemble(loop, kernel, Features(dsp=True)).lines
     assert any(f"lsl #{16 + places}" in line for line in lines) == (places < 16)
+
+
+def _products_of_words(sums: int, words: int) -> Kernel:
+    """Returns a block that adds products of ``words`` words to each of ``sums`` sums."""
+    b = KernelBuilder("products")
+    x = b.buffer("x", Scalar.I32, words)
+    w = b.buffer("w", Scalar.I32, sums * words)
+    y = b.buffer("y", Scalar.I32, sums, writable=True)
+    with b.loop("once", 1, assembled=True):
+        totals = [b.local(f"total{one}", i32(0)) for one in range(sums)]
+        for word in range(words):
+            value = b.let("value", load(x, const(word)))
+            for one, total in enumerate(totals):
+                weight = load(w, const(one * words + word))
+                b.assign(total, call("arm_smlad", value, weight, total, type_=Scalar.I32))
+        for one, total in enumerate(totals):
+            b.store(y, const(one), total)
+    return b.finish()
+
+
+@pytest.mark.parametrize("sums", [2, 4, 6])
+def test_loads_are_clustered_from_the_first_products_on(sums: int) -> None:
+    """Registers of sums that haven't begun are no place for values that are loaded."""
+    kernel = _products_of_words(sums, 12)
+    rng = np.random.default_rng(sums)
+    arrays = {
+        name: rng.integers(-1 << 12, 1 << 12, size).astype(np.int32)
+        for name, size in (("x", 12), ("w", sums * 12), ("y", sums))
+    }
+    assert_same(kernel, arrays, Features(dsp=True))
+    (loop,) = kernel.body
+    assert isinstance(loop, For)
+    loads = [line.startswith("ldr") for line in assemble(loop, kernel, Features(dsp=True)).lines]
+    lone = sum(
+        one and not before and not behind
+        for before, one, behind in zip(loads, loads[1:], loads[2:], strict=False)
+    )
+    assert lone <= sum(loads) // 8
+
+
+@pytest.mark.parametrize("dsp", [True, False])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_exchanged_registers_leave_fewer_bytes(dsp: bool, data: st.DataObject) -> None:
+    kernel = Drawn(data, dsp).kernel()
+    selected = [select(stmt, Features(dsp)) for stmt in kernel.body if isinstance(stmt, For)]
+    for one in selected:
+        with suppress(UnsupportedError):
+            placed = Allocation(one.body, Features(dsp), frozenset()).result()
+            exchanged = renumbered(placed, one.arguments)
+            before, after = (text(one.body, p, one.arguments) for p in (placed, exchanged))
+            assert len(before.lines) - 4 <= len(after.lines) <= len(before.lines) + 4  # moves
+            # A copy of an argument may be spared at the cost of some long instructions.
+            assert len(encode(after.lines)) <= len(encode(before.lines)) + 4
+            for block, numbers in placed.numbers.items():
+                pairs = set(zip(numbers.values(), exchanged.numbers[block].values(), strict=True))
+                assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})

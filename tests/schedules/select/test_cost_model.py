@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport.kir.builder import KernelBuilder, add, cast, const, i32, load, mul
+from crtexport.kir.builder import KernelBuilder, add, cast, const, i32, load, mul, shr
 from crtexport.kir.language import Expr, Kernel, Scalar, Var
 from crtexport.lowering.registry import Context
 from crtexport.pipeline import driver
@@ -47,6 +47,17 @@ def test_a_turn_of_a_dot_product_is_two_loads_and_a_product() -> None:
     work = counted(dot(10), 8).run
     assert (work[Work.LOAD], work[Work.SIMPLE], work[Work.POINTER]) == (20, 10, 20)
     assert (work[Work.TURN], work[Work.LOOP], work[Work.STORE], work[Work.SPILL]) == (10, 1, 1, 0)
+
+
+def test_the_upper_word_of_a_product_is_one_instruction_where_there_is_one() -> None:
+    b = KernelBuilder("high")
+    x, y = b.buffer("x", Scalar.I32, 2), b.buffer("y", Scalar.I32, 1, writable=True)
+    first, second = (cast(load(x, const(at)), Scalar.I64) for at in (0, 1))
+    upper = shr(mul(first, second), const(32, Scalar.I64))
+    b.store(y, const(0), cast(upper, Scalar.I32))
+    alone, whole = (counted(b.finish(), 8, high=high).run for high in (True, False))
+    assert (alone[Work.SIMPLE], alone[Work.WIDE]) == (1, 0)
+    assert whole[Work.WIDE] == 2
 
 
 def test_what_is_added_to_an_address_costs_nothing() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Collection, Sequence
+from copy import copy
+from itertools import product
 from math import inf
 
 from msgspec import Struct
@@ -52,17 +54,33 @@ class Facts(Struct, frozen=True):
 
 def ordered(graph: Graph, room: int, features: Features) -> Ordered | None:
     """Returns the best order that is found in which ``room`` registers are enough; None if none
-    is."""
+    is.
+
+    Products and what follows them, as their requantization, may want different preferences: those
+    that are best for all are tried first, then the best for the products with others for the rest.
+    """
     best: Ordered | None = None
+    products: _Run | None = None
+    reserving = (True, False) if graph.begin_sums else (False,)
     for free in range(_MOST_FREE + 1):
         better = False
-        for eager in (True, False):
-            run = _Run(graph, room, free, features, eager=eager)
-            found = run.result(best.cycles if best is not None else inf)
+        for eager, reserves in product((True, False), reserving):
+            run = _Run(graph, room, features, _Preference(free, eager, reserves))
+            limit = best.cycles if best is not None else inf
+            if graph.products and run.adds_products(limit) and (
+                products is None or run.took < products.took
+            ):
+                products = run.copy()
+            found = run.result(limit)
             if found is not None:
-                best, better = found, True
+                best, better, reserving = found, True, (reserves,)
         if best is not None and not better:
             break
+    if products is not None:
+        for free, eager in product(range(_MOST_FREE + 1), (True, False)):
+            run = products.copy()
+            run.preference = _Preference(free, eager)
+            best = run.result(best.cycles if best is not None else inf) or best
     return best
 
 
@@ -111,6 +129,13 @@ class Graph:
             for reads, writes in zip(self.reads, self.writes, strict=True)
         ]
         self.live = sum(self.users[value] > 0 for value in self.given)
+        sums = {one.adds for one in body if one.adds is not None}
+        self.products = sum(one.adds is not None for one in body)
+        # What makes the values that the first products are added to.
+        self.begin_sums = frozenset(
+            number for number, one in enumerate(body)
+            if one.adds is None and one.kind is not Kind.LOAD and not sums.isdisjoint(one.writes)
+        )
 
     def _value_in(self, register: Register) -> int:
         if register not in self._current:
@@ -171,15 +196,25 @@ class Graph:
         return a.distance < b.distance + b.size and b.distance < a.distance + a.size
 
 
+class _Preference(Struct, frozen=True):
+    """``free`` registers are left to what isn't a load; ``eager``: what takes a register more comes
+    before loads; ``reserves``: loads leave registers to all sums that haven't begun."""
+
+    free: int
+    eager: bool
+    reserves: bool = False
+
+
 class _Run:
-    """One way through a graph: ``free`` registers are left to what isn't a load; ``eager``: what
-    takes a register more comes before loads."""
+    """One way through a graph, as ``preference`` says."""
 
     def __init__(
-        self, graph: Graph, room: int, free: int, features: Features, *, eager: bool
+        self, graph: Graph, room: int, features: Features, preference: _Preference
     ) -> None:
-        self.graph, self.room, self.free, self.features = graph, room, free, features
-        self.eager = eager
+        self.graph, self.room, self.features = graph, room, features
+        self.preference = preference
+        self.products = graph.products  # that aren't added yet
+        self.sums = len(graph.begin_sums)  # that haven't begun
         self.body: list[Instruction] = []
         self.took = 0
         self.waits, self.users, self.more = list(graph.waits), list(graph.users), list(graph.more)
@@ -199,20 +234,42 @@ class _Run:
         else:
             insort(self.ready, number)
 
+    def copy(self) -> _Run:
+        """Returns a run that goes on from here, too."""
+        other = copy(self)
+        other.body, other.waits, other.users = list(self.body), list(self.waits), list(self.users)
+        other.more, other.done, other.ready = list(self.more), list(self.done), list(self.ready)
+        other.made, other.asked = dict(self.made), dict(self.asked)
+        other.loads = list(self.loads)
+        return other
+
+    def adds_products(self, limit: float) -> bool:
+        """Goes on until all products are added. Returns False where :meth:`result` is None."""
+        while self.products:
+            if not self._step(limit):
+                return False
+        return True
+
     def result(self, limit: float) -> Ordered | None:
         """None if there aren't enough registers this way, or it takes ``limit`` cycles or more."""
-        constants = self.graph.constants
         while self.loads or self.ready:
-            number = self._next()
-            if number is None or self.took >= limit:
+            if not self._step(limit):
                 return None
-            for value in constants[number]:
-                if value not in self.made and not self._make(value, constants[number]):
-                    return None
-            if not self._spare(self.more[number], constants[number]):
-                return None
-            self._emit(number)
         return Ordered(self.body, self.took) if self.took < limit else None
+
+    def _step(self, limit: float) -> bool:
+        """Puts an instruction behind the others; returns whether there was a way."""
+        constants = self.graph.constants
+        number = self._next()
+        if number is None or self.took >= limit:
+            return False
+        for value in constants[number]:
+            if value not in self.made and not self._make(value, constants[number]):
+                return False
+        if not self._spare(self.more[number], constants[number]):
+            return False
+        self._emit(number)
+        return True
 
     def _next(self) -> int | None:
         """The instruction that comes next."""
@@ -231,7 +288,7 @@ class _Run:
                 late = number
         if late is not None:
             return late
-        if larger is not None and (self.eager or not may_load):
+        if larger is not None and (self.preference.eager or not may_load):
             return larger
         return self.loads[0][1] if self.loads else None
 
@@ -249,8 +306,9 @@ class _Run:
     def _may_load(self) -> bool:
         if not self.loads:
             return False
-        taken = self.live + len(self.made)
-        return taken + self.free < self.room or self.more[self.loads[0][1]] <= 0
+        preference = self.preference
+        taken = self.live + len(self.made) + (self.sums if preference.reserves else 0)
+        return taken + preference.free < self.room or self.more[self.loads[0][1]] <= 0
 
     def _fits(self, number: int) -> bool:
         missing = sum(value not in self.made for value in self.graph.constants[number])
@@ -302,6 +360,8 @@ class _Run:
             if not users[value]:
                 self.live -= 1
         self._append(one)
+        self.sums -= number in graph.begin_sums
+        self.products -= one.adds is not None
         if one.kind is Kind.LOAD:
             self.loads.remove((graph.first_use[number], number))
         else:
