@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from crtexport.ir.graph import Graph
+from crtexport.lowering.rows.bands import band
+from crtexport.pipeline.cascades import heights
 from crtexport.pipeline.cascades.costs import BandCosts
 from crtexport.pipeline.cascades.heights import choices
 from crtexport.schedules.select.lower import Lowerer
@@ -45,3 +49,46 @@ def test_what_is_read_later_and_other_readers_make_a_difference() -> None:
     assert costs.structure(range(4), last) != (
         costs.structure(range(8, 12), graph.nodes[11].outputs)  # windows of 5x5
     )
+
+
+@pytest.mark.parametrize("board", ["mps2_an386", "mps3_an547"])
+def test_no_cascade_needs_less_than_its_bound(
+    board: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds: list[tuple[int, int]] = []
+    measure = heights._Measuring._measure
+
+    def noting(self: heights._Measuring, choice: heights.Choice) -> heights.Choice:
+        found = measure(self, choice)
+        bounds.append((choice.nbytes, found.nbytes))
+        return found
+
+    monkeypatch.setattr(heights._Measuring, "_measure", noting)
+    graph = blocks(24)
+    costs = BandCosts(graph, graph, Lowerer(target_of(board), "balanced"))
+    for run in (range(2), range(4), range(1, 8), range(13)):
+        assert choices(costs, run, graph.nodes[run[-1]].outputs)
+    assert len(bounds) > 10
+    assert all(0 < bound <= nbytes for bound, nbytes in bounds)
+
+
+@pytest.mark.parametrize("board", ["mps2_an386", "mps3_an547"])
+def test_many_rows_cost_about_what_is_expected_of_few(board: str) -> None:
+    graph = blocks(24)
+    lower = Lowerer(target_of(board), "balanced")
+    costs = BandCosts(graph, graph, lower)
+    expected = 0
+    for number in range(13):
+        for rows in (4, 8, 12):
+            found = costs.of(number, rows)
+            runs = (3 * costs.rows(number) // rows,)
+            (node,) = lower(band(graph, graph.nodes[number], rows), runs=runs, around=graph).nodes
+            counted = lower.costs.of(node.lowered.kernel)
+            expected += found.instructions != counted.instructions
+            assert abs(found.instructions / counted.instructions - 1) < 0.07
+            assert found.facts.scratch <= node.facts.scratch
+            freedom, exact = (f.forward.get((0, 0)) for f in (found.facts, node.facts))
+            if freedom is not None and exact is not None:
+                assert freedom.before <= exact.before + 16
+                assert freedom.after >= exact.after - 16
+    assert expected  # else none were derived

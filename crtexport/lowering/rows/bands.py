@@ -105,6 +105,13 @@ def band(graph: Graph, part: Node, rows: int) -> Graph:
     return maker.finish()
 
 
+def moving(graph: Graph, tensor: int, rows: int) -> Graph:
+    """Returns a graph that moves so many rows of a ring."""
+    maker = _Maker(graph)
+    maker.move(tensor, rows)
+    return maker.finish()
+
+
 _PIECES = DType.INT64, DType.INT32, DType.INT16, DType.INT8
 
 

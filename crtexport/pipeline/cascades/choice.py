@@ -29,15 +29,20 @@ def smallest(ways: Ways, whole: Made | None = None, bearable: float = BEARABLE) 
 
     def weight(way: Way, nbytes: int) -> float:
         more = max(way.instructions, 0) / ways.instructions
-        return float(nbytes * (1 + more) ** _WORTH + max(way.code, 0) / _FLASH)
+        return float(nbytes * (1 + more) ** _WORTH + max(way.more.code, 0) / _FLASH)
 
     def rank(way: Way, nbytes: int) -> float:
         more = way.instructions / ways.instructions
         return weight(way, nbytes) * (1 + _DEAR * max(more - bearable, 0))
 
     found = ways.below(None if whole is None else whole[1].total)
-    likely = sorted(found, key=lambda way: rank(way, way.nbytes))[:_TRIED]
-    best = min(likely, key=lambda way: rank(way, ways.made(way)[1].total), default=None)
+    best, least = None, math.inf
+    for way in sorted(found, key=lambda way: rank(way, way.nbytes))[:_TRIED]:
+        if rank(way, way.nbytes) >= least:
+            break  # plans are never smaller than estimated
+        made = rank(way, ways.made(way)[1].total)
+        if made < least:
+            best, least = way, made
     if best is None or weight(best, ways.made(best)[1].total) >= most:
         return whole
     return ways.made(best)

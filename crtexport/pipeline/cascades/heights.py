@@ -10,15 +10,17 @@ share: so each choice begins with that, and divides what would take too much.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Node
-from crtexport.ir.ops import Cascade
 from crtexport.lowering.rows.bands import cascade
-from crtexport.lowering.rows.schedule import band_heights, row_schedule
-from crtexport.pipeline.cascades.costs import BandCosts
+from crtexport.lowering.rows.schedule import Move, band_heights, row_schedule
+from crtexport.pipeline.cascades.costs import BandCosts, Work
+from crtexport.pipeline.cascades.least_rows import LeastRows
 from crtexport.plan.live_bytes import live_bytes
 from crtexport.plan.rows import row_bytes
 
@@ -41,27 +43,29 @@ _TURNS = 3
 
 class Choice(Struct, frozen=True):
     """``heights``: units of rows that each part computes at once, with ``rests`` those that are
-    left above and below, too; ``nbytes`` of rings and scratch at the step that needs most,
-    ``instructions`` of all parts, bytes of ``code``; ``cost``: both as instructions."""
+    left above and below, too; ``nbytes`` of rings and scratch at the step that needs most, the
+    ``work`` of all parts; ``cost``: instructions and code as instructions."""
 
     heights: tuple[int, ...]
     rests: bool
     nbytes: int
-    instructions: int
-    code: int
+    work: Work
     cost: float
+
+    @property
+    def instructions(self) -> int:
+        """Those of all parts."""
+        return self.work.instructions
 
 
 def choices(
-    costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int], *, fed: bool = False
+    costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int], *, fed: bool = False,
+    most: float = math.inf,
 ) -> list[Choice]:
     """Returns the choices for a cascade of some nodes, by rising bytes and falling cost; none where
-    they can't be computed row by row. ``fed`` as for :func:`.bands.cascade`."""
-    def measured(heights: tuple[int, ...], rests: bool) -> Choice | None:
-        parts = [costs.graph.nodes[number] for number in nodes]
-        node = cascade(parts, outputs, heights, fed=fed, rests=rests)
-        return _measured(costs, nodes, node, rests=rests)
-
+    they can't be computed row by row, or take more time than ``most``. ``fed`` as for
+    :func:`.bands.cascade`."""
+    measuring = _Measuring(costs, nodes, outputs, fed=fed)
     few = max(map(costs.rows, nodes)) <= _FEW_ROWS
     found: dict[tuple[tuple[int, ...], bool], Choice] = {}
     least = math.inf
@@ -73,27 +77,27 @@ def choices(
             if (heights, False) in found:
                 continue
             for rests in (False, True) if few else (False,):
-                choice = measured(heights, rests)
+                choice = measuring.counted(heights, rests)
                 if choice is None:
                     return []
                 found[heights, rests] = choice
         before, least = least, min(choice.instructions for choice in found.values())
         idle = 0 if before - least > _GAIN * costs.total else idle + 1
-    kept = _pareto(found.values())
+    kept = _pareto((one for one in found.values() if one.work.time <= most), measuring)
     if len(nodes) > _LONG:
         return kept
     return _pareto([*kept, *(
-        better for choice in kept for better in _taller(costs, nodes, choice, measured)
-    )])
+        better for choice in kept for better in _taller(costs, nodes, choice, measuring, kept)
+    )], measuring)
 
 
 def _taller(
-    costs: BandCosts, nodes: Sequence[int], choice: Choice,
-    measured: Callable[[tuple[int, ...], bool], Choice | None],
+    costs: BandCosts, nodes: Sequence[int], choice: Choice, measuring: _Measuring,
+    known: Sequence[Choice],
 ) -> Iterator[Choice]:
     """Yields choices in which some of the parts compute twice as many rows at once, one after the
     other those whose instructions shrink most for the bytes that this takes; and the next part with
-    them, so that no rows wait for it."""
+    them, so that no rows wait for it. None is worse in both ways than one that is ``known``."""
 
     def fits(place: int) -> bool:
         number = nodes[place]
@@ -113,11 +117,14 @@ def _taller(
                 if end > len(nodes) or not fits(end - 1):
                     break
                 doubled = (2 * height for height in choice.heights[place:end])
-                other = measured(
+                other = measuring.counted(
                     (*choice.heights[:place], *doubled, *choice.heights[end:]), choice.rests
                 )
-                if other is not None and other.cost < choice.cost:
-                    found.append(other)
+                if other is None or other.cost >= choice.cost or any(
+                    one.cost <= other.cost and one.nbytes <= other.nbytes for one in known
+                ):
+                    continue
+                found.append(measuring.measured(other))
         if not found:
             return
         choice = max(found, key=lambda one: (
@@ -126,39 +133,82 @@ def _taller(
         yield choice
 
 
-def _pareto(found: Iterable[Choice]) -> list[Choice]:
-    """Returns the choices than which none is better in both ways, by rising bytes."""
+def _pareto(found: Iterable[Choice], measuring: _Measuring) -> list[Choice]:
+    """Returns the choices than which none is better in both ways, by rising bytes. Those are
+    measured that may be among them."""
     kept: list[Choice] = []
-    for choice in sorted(found, key=lambda c: (c.nbytes, c.cost, c.heights)):
-        if not kept or choice.cost < kept[-1].cost:
-            kept.append(choice)
-    return kept
+    for choice in sorted(found, key=lambda c: (c.cost, c.nbytes, c.heights)):
+        if kept and choice.nbytes >= kept[-1].nbytes:
+            continue
+        measured = measuring.measured(choice)
+        if not kept or measured.nbytes < kept[-1].nbytes:
+            kept = [*(one for one in kept if one.cost < measured.cost), measured]
+    return kept[::-1]
 
 
-def _measured(
-    costs: BandCosts, nodes: Sequence[int], node: Node, *, rests: bool
-) -> Choice | None:
-    """Returns what a cascade ``node`` of some nodes needs; None where it can't be."""
-    graph = costs.graph
-    heights = node.op.heights if isinstance(node.op, Cascade) else ()
-    bands = band_heights(graph, node, heights)
-    if bands is None:
-        return None
-    instructions, code = costs.of_all(nodes, bands)
-    last = costs.rows(nodes[-1])
-    turns: int | None = _TURNS * max(
-        -(-height * costs.unit(number) * last // costs.rows(number))
-        for number, height in zip(nodes, heights, strict=True)
-    )
-    if rests:  # what is left at the end may be what needs most
-        turns = None
-    schedule = row_schedule(graph, node, heights, turns)
-    if schedule is None:
-        return None
-    sizes = {tensor: row_bytes(graph, tensor) for tensor in schedule.capacity}
-    live = live_bytes(schedule, sizes, lambda work: costs.of(nodes[work.part], work.rows).facts)
-    cost = instructions + costs.byte * code
-    return Choice(heights, rests, live.peak, instructions, code, cost)
+class _Measuring:
+    """Measures choices for a cascade of some nodes, each once."""
+
+    def __init__(
+        self, costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int], *, fed: bool
+    ) -> None:
+        self._costs, self._nodes, self._outputs, self._fed = costs, nodes, outputs, fed
+        self._parts = [costs.graph.nodes[number] for number in nodes]
+        self._counted: dict[tuple[tuple[int, ...], bool], Choice | None] = {}
+        self._measured: dict[tuple[tuple[int, ...], bool], Choice] = {}
+        self._bound = LeastRows.of(costs, nodes, outputs)
+
+    def _node(self, heights: Sequence[int], rests: bool) -> Node:
+        return cascade(self._parts, self._outputs, heights, fed=self._fed, rests=rests)
+
+    def counted(self, heights: tuple[int, ...], rests: bool) -> Choice | None:
+        """Returns a choice with the least bytes that it may need; None where it can't be."""
+        key = heights, rests
+        if key not in self._counted:
+            self._counted[key] = self._count(heights, rests)
+        return self._counted[key]
+
+    def _count(self, heights: tuple[int, ...], rests: bool) -> Choice | None:
+        bands = band_heights(self._costs.graph, self._node(heights, rests), heights)
+        if bands is None:
+            return None
+        work = self._costs.of_all(self._nodes, bands)
+        cost = work.instructions + self._costs.byte * work.code
+        return Choice(heights, rests, self._bound.least(heights), work, cost)
+
+    def measured(self, choice: Choice) -> Choice:
+        """Returns a choice with the bytes that it needs, and with the time of moving rows."""
+        key = choice.heights, choice.rests
+        if key not in self._measured:
+            self._measured[key] = self._measure(choice)
+        return self._measured[key]
+
+    def _measure(self, choice: Choice) -> Choice:
+        costs, nodes = self._costs, self._nodes
+        heights, rests = choice.heights, choice.rests
+        last = costs.rows(nodes[-1])
+        turns: int | None = _TURNS * max(
+            -(-height * costs.unit(number) * last // costs.rows(number))
+            for number, height in zip(nodes, heights, strict=True)
+        )
+        if rests:  # what is left at the end may be what needs most
+            turns = None
+        node = self._node(heights, rests)
+        schedule = row_schedule(costs.graph, node, heights, turns)
+        if schedule is None:
+            raise ValueError("a cascade whose bands can be counted has a schedule")
+        sizes = {tensor: row_bytes(costs.graph, tensor) for tensor in schedule.capacity}
+        live = live_bytes(
+            schedule, sizes, lambda work: costs.of(nodes[work.part], work.rows).facts
+        )
+        moves = Counter(step.work for step in schedule.steps if isinstance(step.work, Move))
+        part = 1.0 if turns is None else min(turns / last, 1)
+        work = choice.work
+        for move, count in moves.items():
+            one = costs.moving(move.tensor, move.rows)
+            runs = round(count / part)
+            work += Work(time=runs * one.time)
+        return replace(choice, nbytes=live.peak, work=work)
 
 
 def _candidates(

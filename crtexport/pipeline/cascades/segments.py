@@ -31,15 +31,13 @@ _PART = 1e-5
 
 class Segment(Struct, frozen=True):
     """Nodes ``start`` to ``end`` (exclusive), as a cascade or one by one. ``around``: bytes of
-    whole tensors that are in memory meanwhile; ``nbytes``: with those of rings and scratch.
-    ``cost``: instructions that it takes more."""
+    whole tensors that are in memory meanwhile; ``nbytes``: with those of rings and scratch."""
 
     start: int
     end: int
     rows: bool
     around: int
     nbytes: int
-    cost: float
 
     @property
     def nodes(self) -> range:
@@ -63,6 +61,8 @@ class Segments:
         self._kept: dict[int, int] = {}
         self._more = [0] * len(self._graph.nodes)
         self._by_end: list[list[Segment]] = [[] for _ in range(len(self._graph.nodes) + 1)]
+        self._bytes: dict[tuple[int, int], int] = {}
+        self._overheads: dict[int, float] = {}
         for number, node in enumerate(self._graph.nodes):
             if self._fed is None or self._fed not in node.inputs:
                 self._add(self._single(number))
@@ -94,10 +94,11 @@ class Segments:
             found: tuple[float, Segment | None] | None = None
             for segment in self._by_end[end]:
                 before = best[segment.start]
-                if before is None or segment.nbytes > nbytes:
+                if before is None or segment.nbytes > nbytes or self._longer(segment, nbytes):
                     continue
-                if found is None or before[0] + segment.cost < found[0]:
-                    found = before[0] + segment.cost, segment
+                cost = before[0] + self._cost(segment)
+                if found is None or cost < found[0]:
+                    found = cost, segment
             best.append(found)
         path: list[Segment] = []
         at = len(best) - 1
@@ -116,6 +117,20 @@ class Segments:
 
     def _add(self, segment: Segment) -> None:
         self._by_end[segment.end].append(segment)
+        self._bytes[segment.start, segment.end] = segment.nbytes
+
+    def _longer(self, segment: Segment, nbytes: int) -> bool:
+        """Returns whether a cascade needn't have its first or its last node, which takes no more
+        than ``nbytes`` alone."""
+        start, end = segment.start, segment.end
+        shorter = ((start, start + 1), (start + 1, end)), ((end - 1, end), (start, end - 1))
+        return segment.rows and end - start > 1 and any(
+            all(self._bytes.get(part, nbytes + 1) <= nbytes for part in parts) for parts in shorter
+        )
+
+    def _cost(self, segment: Segment) -> float:
+        """The instructions that a segment takes more."""
+        return sum(map(self._overhead, segment.nodes)) if segment.rows else 0.0
 
     def _whole(self, tensors: Collection[int]) -> int:
         return sum(self._graph.type(t).nbytes for t in tensors if t not in self._outside)
@@ -133,7 +148,7 @@ class Segments:
         node, facts = self._graph.nodes[number], self._costs.lowered.nodes[number].facts
         before, after = self._alive[number], self._alive[number + 1]
         if isinstance(node.op, Reshape):
-            return Segment(number, number + 1, False, 0, 0, 0.0)
+            return Segment(number, number + 1, False, 0, 0)
         shared = max((
             freedom.shared(self._graph.type(source).nbytes, self._graph.type(output).nbytes)
             for (position, freedom) in facts.forward.items()
@@ -143,7 +158,7 @@ class Segments:
             and not {source, output} & {*self._outside}
         ), default=0)
         around = self._whole(before | after | {*node.outputs}) - shared
-        return Segment(number, number + 1, False, around, around + facts.scratch, 0.0)
+        return Segment(number, number + 1, False, around, around + facts.scratch)
 
     # -- cascades
 
@@ -206,21 +221,20 @@ class Segments:
         """Yields the cascades that begin with a node."""
         made: set[int] = set()
         padded: set[int] = set()
-        more, cost, kept, fed = 0, 0.0, 0, False
+        more, kept, fed = 0, 0, False
         for end in range(start + 1, min(stop, start + _LONGEST) + 1):
             node = self._graph.nodes[end - 1]
             made.update(node.outputs)
             padded.update(self._costs.paddings(end - 1))
             more = max(more, self._more[end - 1])
             kept += sum(self._kept.get(tensor, 0) for tensor in node.outputs)
-            cost += self._overhead(end - 1)
             outputs = made & self._alive[end]
             fed = fed or self._fed in node.inputs
             if not outputs or outputs & padded or not self._possible(start, end, outputs, fed=fed):
                 continue
             rings = kept - sum(self._kept.get(tensor, 0) for tensor in outputs)
             around = self._around(start, end)
-            yield Segment(start, end, True, around, around + rings + more, cost)
+            yield Segment(start, end, True, around, around + rings + more)
 
     def _takes_rows(self, start: int) -> bool:
         """Returns whether a cascade from a node on is that whose rows are given."""
@@ -235,10 +249,13 @@ class Segments:
 
     def _overhead(self, number: int) -> float:
         """The instructions that a node takes more in a cascade, at the best of a few heights."""
-        whole, unit = self._costs.whole(number), self._costs.unit(number)
-        units = self._costs.rows(number) // unit
-        least = min(self._costs.by_rows(number, height) for height in (1, 2) if height <= units)
-        return max(least - whole, 0) + _PART * self._costs.total
+        if number not in self._overheads:
+            whole, units = self._costs.whole(number), self._costs.units(number)
+            least = min(
+                self._costs.by_rows(number, height) for height in (1, 2) if height <= units
+            )
+            self._overheads[number] = max(least - whole, 0) + _PART * self._costs.total
+        return self._overheads[number]
 
 
 def _rings(step: RowStep) -> set[int]:

@@ -6,6 +6,7 @@ bytes of code for what balanced kernels trade them for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
@@ -15,7 +16,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.rows.bands import cascade
-from crtexport.pipeline.cascades.costs import BandCosts
+from crtexport.pipeline.cascades.costs import BandCosts, Work
 from crtexport.pipeline.cascades.heights import Choice, choices
 from crtexport.pipeline.cascades.images import as_images, fed_tensor
 from crtexport.pipeline.cascades.segments import Segment, Segments
@@ -34,14 +35,17 @@ Made = tuple[LoweredGraph, Plan]
 
 
 class Way(Struct, frozen=True):
-    """``cascades`` of nodes with how many rows they compute at once; ``nbytes`` of workspace,
-    ``instructions`` and bytes of ``code`` more than one whole tensor after another takes, as
-    estimated."""
+    """``cascades`` of nodes with how many rows they compute at once; ``nbytes`` of workspace, and
+    ``more`` work than one whole tensor after another takes, as estimated."""
 
     cascades: tuple[tuple[Segment, Choice], ...]
     nbytes: int
-    instructions: int
-    code: int
+    more: Work
+
+    @property
+    def instructions(self) -> int:
+        """Those that it takes more."""
+        return self.more.instructions
 
 
 class Ways:
@@ -93,35 +97,40 @@ class Ways:
                 return
             nbytes = int(nbytes * _STEP) + 1
 
-    def within(self, nbytes: int, *, least: bool = False) -> Way | None:
+    def within(
+        self, nbytes: int, *, least: bool = False, time: float = math.inf
+    ) -> Way | None:
         """Returns the way of least cost that needs no more bytes, or hardly more; None where
-        there is none with cascades. ``least``: its cascades with as little memory as they can."""
+        there is none with cascades. ``least``: its cascades with as little memory as they can;
+        ``time``: that which a cascade may take more than its nodes as a whole."""
         most = self._segments.least()
         if most is None:
             return None
         path = self._segments.within(max(nbytes, most))
         taken: list[tuple[Segment, Choice]] = []
-        worst, instructions, code = 0, 0, 0
+        worst, more = 0, Work()
         for segment in path:
             if not segment.rows:
                 worst = max(worst, segment.nbytes)
                 continue
-            found = self._of(segment)
+            found = self._of(segment, time)
             if not found:
                 return None
             fitting = [c for c in found if segment.around + c.nbytes <= nbytes]
             choice = fitting[-1] if fitting and not least else found[0]
             taken.append((segment, choice))
             worst = max(worst, segment.around + choice.nbytes)
-            instructions += choice.instructions - sum(map(self._costs.whole, segment.nodes))
-            code += choice.code - self._costs.whole_code(segment.nodes)
-        return Way(tuple(taken), worst, instructions, code) if taken else None
+            more += choice.work - self._costs.of_whole(segment.nodes)
+        return Way(tuple(taken), worst, more) if taken else None
 
-    def _of(self, segment: Segment) -> list[Choice]:
+    def _of(self, segment: Segment, time: float) -> list[Choice]:
         outputs, fed = self._segments.outputs(segment), self._given_rows(segment)
-        key = self._costs.structure(segment.nodes, outputs), fed
+        key = self._costs.structure(segment.nodes, outputs), fed, time
         if key not in self._choices:
-            self._choices[key] = choices(self._costs, segment.nodes, outputs, fed=fed)
+            self._choices[key] = choices(
+                self._costs, segment.nodes, outputs, fed=fed,
+                most=time + self._costs.of_whole(segment.nodes).time,
+            )
         return self._choices[key]
 
     def _given_rows(self, segment: Segment) -> bool:

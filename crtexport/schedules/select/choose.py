@@ -21,7 +21,14 @@ from crtexport.kir.text import dump
 from crtexport.lowering.registry import Context
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.target_features import has_dsp, has_mve
-from crtexport.schedules.select.cost_model import Cost, estimate, extents, machine_for, stand_in
+from crtexport.schedules.select.cost_model import (
+    Cost,
+    Machine,
+    estimate,
+    extents,
+    machine_for,
+    stand_in,
+)
 from crtexport.support.target import USUAL_FLASH, Flash, Target
 
 LEAST = 0.001
@@ -81,21 +88,38 @@ class ByEstimate:
         self.costs, self._objects = Costs(target), objects
         self._machine, self._optimize = machine_for(target), optimize
         self._flash = flash_of(target)
+        self._known: dict[object, list[Cost]] = {}
 
     def __call__(self, context: Context, found: Sequence[Candidate], part: float) -> Candidate:
-        del context
         if not self._objects:
             found = [variant for variant in found if not variant.objects] or found
         machine = self._machine
         likely = [variant for variant in found if not variant.rare]
         if machine is None or len(likely) < 2 or part < LEAST:
             return found[0]
-        costs = [estimate(one.make().kernel, machine, flash=self._flash) for one in likely]
+        costs = self._costs(context, likely, machine)
         first, *others = (_read_from(cost, self._flash) for cost in costs)
         favoured = Cost(round(first.time * (1 - machine.doubt)), first.code)
         best = preferred([favoured, *others], self._optimize, part)
         self.costs.know(likely[best].make().kernel, costs[best])
         return likely[best]
+
+    def _costs(
+        self, context: Context, variants: Sequence[Candidate], machine: Machine
+    ) -> list[Cost]:
+        """Returns the costs of a node's variants. Rows of cascades are lowered again and again, so
+        they are estimated once for nodes that are equal."""
+        node, tensors = context.node, context.graph.tensors
+        given = (None if t is None else tensors[t] for t in (*node.inputs, *node.outputs))
+        key = (
+            node.op, context.graph.numerics, tuple(variant.name for variant in variants),
+            tuple(None if one is None else (one.type, one.constant) for one in given),
+        )
+        found = self._known.get(key)
+        if found is None or node.parts:  # of which more matters
+            found = [estimate(one.make().kernel, machine, flash=self._flash) for one in variants]
+            self._known[key] = found
+        return found
 
 
 def flash_of(target: Target) -> Flash | None:

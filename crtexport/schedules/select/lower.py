@@ -29,6 +29,7 @@ class Lowerer:
         self._target, self._optimize = target, optimize
         self._choose = choose or ByEstimate(target, optimize)
         self._analyze = FactsByKernel()
+        self._whole: dict[object, str] = {}
 
     @property
     def costs(self) -> Costs:
@@ -42,8 +43,10 @@ class Lowerer:
         runs: Sequence[int] = (), around: Graph | None = None,
     ) -> LoweredGraph:
         """Returns a graph lowered; the nodes whose numbers are in ``kept`` stay as they were
-        lowered before. ``runs``: how often each node runs in a run of the graph ``around`` it.
-        Raises CrtExportError naming the node where its scales are too extreme."""
+        lowered before. ``runs``: how often each node runs in a run of the graph ``around`` it;
+        such nodes get the variants of whole layers with their weights, if these were lowered before
+        and the nodes have them, too. Raises CrtExportError naming the node where its scales are too
+        extreme."""
         return lower_graph(graph, self._nodes_of, kept, runs, around)
 
     def _nodes_of(
@@ -58,7 +61,13 @@ class Lowerer:
                 if weights not in orders:
                     orders[weights] = self._usual_order(graph, runs, work, weights)
                 order = orders[weights]
-            return self._node(context, part_of(graph, context.node, work), order)
+            whole = self._as_whole(context) if runs else None
+            if whole is not None and (order is None or _order(whole.lowered) == order):
+                return whole
+            node = self._node(context, part_of(graph, context.node, work), order)
+            if not runs and (layer := _layer(context)) is not None:
+                self._whole[layer] = node.chosen
+            return node
 
         return lower
 
@@ -74,7 +83,8 @@ class Lowerer:
         if len(readers) < 2:
             return None
         node = graph.nodes[max(readers)[1]]
-        lowered = self._node(Context(graph, node), part_of(graph, node, work))
+        context = Context(graph, node)
+        lowered = self._as_whole(context) or self._node(context, part_of(graph, node, work))
         return None if lowered.build is None else _order(lowered.lowered)
 
     def _node(self, context: Context, part: float, order: object = None) -> LoweredNode:
@@ -89,6 +99,23 @@ class Lowerer:
                     one for one in found if not one.rare and _order(one.make()) == order
                 ] or found
             chosen = found[0] if len(found) == 1 else self._choose(context, found, part)
+        return self._chosen(context, found, chosen)
+
+    def _as_whole(self, context: Context) -> LoweredNode | None:
+        """Returns rows of a layer as the variant that the whole one was lowered as; None where it
+        wasn't, and where that is no likely variant of theirs."""
+        name = self._whole.get(_layer(context))
+        if name is None or check(context):
+            return None
+        with refusing_extremes(context):
+            found = variants_of(context, self._target, self._optimize)
+        likely = (variant for variant in found if not variant.rare)
+        chosen = next((variant for variant in likely if variant.name == name), None)
+        return None if chosen is None else self._chosen(context, found, chosen)
+
+    def _chosen(
+        self, context: Context, found: Sequence[Candidate], chosen: Candidate
+    ) -> LoweredNode:
         return LoweredNode(
             context, tuple(variant.name for variant in found), chosen.name,
             lambda: _built(context, chosen), analyze=self._analyze,
@@ -98,6 +125,14 @@ class Lowerer:
 def _weights(node: Node) -> int | None:
     """Returns the tensor of a layer's weights; None where there is none."""
     return node.inputs[1] if len(node.inputs) > 1 else None
+
+
+def _layer(context: Context) -> object:
+    """Returns what is equal for a layer and its rows: operator and weights; None where there are
+    none."""
+    weights = _weights(context.node)
+    constant = None if weights is None else context.graph.constant(weights)
+    return None if constant is None else (type(context.node.op), constant)
 
 
 def _order(lowered: Lowered) -> object:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D
@@ -14,6 +16,8 @@ from crtexport.lowering.lowered_graph import LoweredNode
 from crtexport.lowering.registry import Context, Derived
 from crtexport.lowering.rows.bands import cascade
 from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.select import choose, cost_model
+from crtexport.schedules.select.cost_model import Cost
 from crtexport.schedules.select.lower import Lowerer
 from tests.helpers import target_of
 from tests.plan.graphs import GraphBuilder
@@ -61,3 +65,32 @@ def test_weights_of_a_layer_are_stored_once_whatever_rows_are_computed_at_once()
     # Alone they would be read in several.
     alone = Lowerer(M4, "balanced", by_rows)(node.rows.bands.graph).nodes
     assert len({_order(one) for one in alone if isinstance(one.node.op, Conv2D)}) > 1
+
+
+def test_rows_have_the_variant_of_the_whole_layer_where_they_can() -> None:
+    graph, lower = _network(), Lowerer(M4, "balanced")
+    whole, _ = lower(graph).nodes
+    (node,) = lower(graph.with_nodes((cascade(graph.nodes, graph.outputs, (4, 4)),))).nodes
+    assert node.rows is not None
+    bands = [n for n in node.rows.lowered.nodes if isinstance(n.node.op, Conv2D)]
+    assert len(bands) > 1
+    for one in bands:
+        assert one.chosen == whole.chosen or whole.chosen not in one.candidates
+    assert any(one.chosen == whole.chosen for one in bands)
+
+
+def test_costs_are_known_of_nodes_that_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[object] = []
+    estimate = cost_model.estimate
+
+    def counting(*args: Any, **options: Any) -> Cost:
+        counted.append(args)
+        return estimate(*args, **options)
+
+    monkeypatch.setattr(choose, "estimate", counting)
+    graph, lower = _network(), Lowerer(M4, "balanced")
+    first = lower(graph)
+    assert counted
+    counted.clear()
+    assert [n.chosen for n in lower(graph).nodes] == [n.chosen for n in first.nodes]
+    assert not counted
