@@ -29,9 +29,13 @@ FORMATS: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "u8u8": (_QDQ, _U8, _U8, {"per_channel": False}),
     "qoperator": (_OPERATORS, _U8, _S8, {}),
     "symmetric": (_QDQ, _S8, _S8, {"extra_options": {"ActivationSymmetric": True}}),
+    "real": (_QDQ, _U8, _S8, {}),
+    "reals8": (_QDQ, _S8, _S8, {}),
 }
+"""``real``: weights and biases of real numbers between quantized tensors, which ONNX Runtime's
+optimizer quantizes."""
 
-_SIGNED = ("s8s8", "symmetric")
+_SIGNED = ("s8s8", "symmetric", "reals8")
 
 
 class Data(CalibrationDataReader):  # type: ignore[misc]
@@ -107,6 +111,25 @@ def answers(path: Path, kind: str, xs: list[Array]) -> dict[str, Array]:
     return found
 
 
+def with_real_weights(path: Path, real: Path) -> None:
+    """Gives the layers of a quantized network the weights and biases that they had before."""
+    model, old = onnx.load(path), onnx.load(real)
+    weights = {one.name: one for one in old.graph.initializer}
+    before = {node.name: node.input[1:] for node in old.graph.node}
+    kept = {
+        name for node in model.graph.node if node.op_type in ("Conv", "ConvTranspose", "Gemm")
+        for name in before[node.name]
+    }
+    made = {node.name: node for node in model.graph.node}
+    for name, node in made.items():
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm"):
+            node.input[1:] = before[name]
+        if node.output[0] in kept:
+            model.graph.node.remove(node)
+    model.graph.initializer.extend(weights[name] for name in sorted(kept))
+    onnx.save(model, path)
+
+
 def main() -> None:
     logging.disable()
     folder, count = Path(sys.argv[1]), int(sys.argv[2])
@@ -121,6 +144,8 @@ def main() -> None:
             folder / "float", path, Data(shape), quant_format=form, activation_type=values,
             weight_type=weights, **{"per_channel": True, **more},
         )
+        if kind.startswith("real"):
+            with_real_weights(path, folder / "float")
         xs = np.random.default_rng(7).normal(size=(count, *shape)).astype(np.float32)
         np.savez(path.with_suffix(".npz"), x=xs, **answers(path, kind, list(xs)))
     (folder / "float").unlink()

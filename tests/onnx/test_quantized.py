@@ -29,12 +29,14 @@ STEMS = [
     for number, network in enumerate(exactness.NETWORKS) for turn in (0, 1)
 ]
 """Each network in two of the formats."""
+REAL = ["dscnn_real", "mixed_reals8", "inverted_real", "autoencoder_reals8", "segmenter_real"]
+"""With real weights, which ONNX Runtime's optimizer quantizes."""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quantized")
-    exactness.draw(folder, INPUTS, [*STEMS, "upscaled_u8s8"])
+    exactness.draw(folder, INPUTS, [*STEMS, *REAL, "upscaled_u8s8", "upscaled_real"])
     return folder
 
 
@@ -61,6 +63,16 @@ def test_a_board_gives_the_integers_of_onnx_runtime(folder: Path, stem: str) -> 
     assert differing(exactness.on_board(folder, stems, "mps2_an386", 2)) == {}
 
 
+def test_real_weights_become_those_of_onnx_runtimes_optimizer(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert differing(exactness.here(folder, REAL, "c")) == {}
+    assert differing(exactness.here(folder, REAL[::2], "llvm")) == {}
+    assert differing(exactness.interpreted(folder, REAL[1:2], 1)) == {}
+    assert differing(exactness.on_board(folder, REAL[2:3], "mps2_an386", 1)) == {}
+    assert "in float32" not in caplog.text
+
+
 @pytest.mark.parametrize("stem", ["residual_s8s8", "branches_u8s8"])
 def test_layers_are_compared_as_the_optimizer_leaves_them(
     folder: Path, stem: str, monkeypatch: pytest.MonkeyPatch
@@ -83,16 +95,17 @@ def test_layers_are_compared_as_the_optimizer_leaves_them(
     assert first.operator == conv
 
 
-def test_transposed_convolutions_are_a_step_off_at_most(folder: Path) -> None:
+@pytest.mark.parametrize("stem", ["upscaled_u8s8", "upscaled_real"])
+def test_transposed_convolutions_are_a_step_off_at_most(folder: Path, stem: str) -> None:
     """ONNX Runtime computes them in floats, and may come out on the other side of a half."""
-    read = load(folder / "upscaled_u8s8.onnx")
+    read = load(folder / f"{stem}.onnx")
     graph = driver.prepare(read, load_board("host")).lowered.graph
     inputs = [
         graph.type(node.inputs[0]).dtype for node in graph.nodes
         if isinstance(node.op, ops.TransposeConv2D) and node.inputs[0] is not None
     ]
     assert inputs == [DType.INT8] * 2
-    (found,) = exactness.here(folder, ["upscaled_u8s8"], "c").values()
+    (found,) = exactness.here(folder, [stem], "c").values()
     assert found.differing <= found.elements // 10_000
 
 

@@ -113,7 +113,9 @@ def _graph(
         _log.warning("what is double in the file is computed as float32")
     numerics = options.numerics or Numerics.ORT
     unsigned = set(builder.signed.values())
-    graph = with_integer_operators(graph, builder.integers, unsigned, numerics)
+    graph = with_integer_operators(
+        graph, builder.integers, unsigned, numerics, kept_real=builder.kept_real
+    )
     return LayerResults(graph, tuple(places.values()), unseen)
 
 

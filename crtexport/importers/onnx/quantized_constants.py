@@ -91,6 +91,24 @@ def steps_of(
     return type_, ConstantRef(nbytes=type_.nbytes, made=made)
 
 
+def as_int8(tensor: Tensor) -> Tensor:
+    """Returns a constant of float32 as int8 with one scale and zero point, as ONNX Runtime's
+    optimizer quantizes the weights of a layer: its least and its largest number and 0 are within
+    the range."""
+    if tensor.constant is None:
+        raise ValueError("only constants are known")
+    low = high = np.float32(0)
+    for piece in tensor.constant.chunks():
+        values = np.frombuffer(piece, np.float32)
+        low, high = min(low, values.min(initial=0)), max(high, values.max(initial=0))
+    with np.errstate(over="ignore"):
+        scale = np.float32(1) if low == high else (high - low) / np.float32(255)
+        zero = np.rint(np.clip(np.float32(-128) - low / scale, -128, 127))
+    quant = Quantization((float(scale),), (int(zero),))
+    type_, constant = steps_of(tensor, DType.INT8, quant, None)
+    return centred(replace(tensor, type=replace(type_, quant=quant), constant=constant))
+
+
 def centred(tensor: Tensor) -> Tensor:
     """Returns a constant of int8 with its zero points taken off, where its numbers still fit; else
     as it is."""

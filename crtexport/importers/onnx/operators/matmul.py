@@ -129,6 +129,8 @@ def gemm(node: OnnxNode) -> Value:
     if not node.builder.is_constant(b) or node.builder.is_constant(a):
         made = times(node, product(node, a, b), alpha)
         return made if c is None else node.elementwise(Add(), made, c)
+    if alpha != 1 or (c is not None and (beta != 1 or len(c.shape) != 1)):
+        node.builder.kept_real.add(node.builder.origin)
     b = times(node, b, alpha)
     if c is not None and node.builder.is_constant(c) and c.elements in (1, units) and (
         _leading_ones(c.shape)
