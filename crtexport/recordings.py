@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -60,10 +60,11 @@ def _computed(
             samples = {name: (row,) for name, row in rows.items()}
             found = simulate_models(package, samples, device_code)
             return {name: one for name, (one,) in found.items()}, ""
-        machine = emulated(board)
+        parts = parts_from_package(package, device_code)
+        spilled = {memory for model in parts.models for memory, size in model.spilled if size}
+        machine = emulated(board, spilled)
         if machine is None:
             return {}, "its objects don't run on this computer (--emit c gives sources, which do)"
-        parts = parts_from_package(package, device_code)
         sample = [
             rows[model.module][key_of(tensor)] for model in package.each for tensor in model.inputs
         ]
@@ -78,14 +79,14 @@ def _computed(
     }, ""
 
 
-def emulated(board: Board) -> Board | None:
-    """Returns the board itself if QEMU has it, else another one that QEMU has and that runs the
-    same code, with all its kinds of memory; None if there is none."""
+def emulated(board: Board, memories: Set[str] = frozenset()) -> Board | None:
+    """Returns the board itself if QEMU has it, else another one that QEMU has, that runs the same
+    code and has ``memories`` of these names; None if there is none."""
     if board.runner.kind == "qemu":
         return board
     cpu = replace(board.cpu, cflags=())
     return next((
         one for one in list_boards()
         if one.runner.kind == "qemu" and one.architecture == board.architecture
-        and replace(one.cpu, cflags=()) == cpu and one.memory.keys() >= board.memory.keys()
+        and replace(one.cpu, cflags=()) == cpu and one.memory.keys() >= memories
     ), None)

@@ -37,6 +37,11 @@ def _firmware(package: str, elf: Path, board: Board) -> Iterator[Step]:
         yield f"crtexport run {package}", "measures instructions, cycles and stack"
     elif (board.flashing or _NO_FLASHING).openocd:
         yield f"{make} flash", f"writes {elf.name} to {board.name} with OpenOCD, shows its output"
+    elif board.console.kind == "semihosting" and missing_part(board) is None:
+        yield (
+            f"pyocd load -t TARGET {shlex.quote(str(elf))}",
+            f"writes it to {board.name}, as the tools of other debug probes do",
+        )
     yield make, "builds it again after changes"
 
 

@@ -28,6 +28,7 @@ from crtexport.reports.measure import Setting, measure
 from crtexport.reports.memories import memories
 from crtexport.reports.network import steps_of, tensors_of
 from crtexport.reports.peers import figures_like, provenance
+from crtexport.reports.shown import ShownReport
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.errors import CrtExportError
 from crtexport.version import __version__
@@ -101,7 +102,7 @@ def _report_of(parts: ReportParts, command: str) -> figures.Report:
     used = memories(board, _used(parts, totals))
     peers = figures_like(graph.sha256, board)
     fits = None if board.hosted else all(one.used <= one.size for one in used)
-    return figures.Report(
+    return ShownReport(
         crtexport=__version__,
         model=figures.ReportedModel(graph.name, graph.source, graph.sha256, graph.numerics.value),
         board=figures.ReportedBoard(board.name, board.description, board.cpu.name, board.hosted),

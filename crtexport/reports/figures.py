@@ -8,7 +8,6 @@ so its report has no steps and tensors, and neither multiply-accumulates nor ins
 from __future__ import annotations
 
 import json
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -237,13 +236,6 @@ class Report(Struct, frozen=True, kw_only=True):
         fits = {True: "fits,", False: "does not fit,", None: ""}[self.fits]
         counts = {"flash": self.totals.flash, "RAM": self.totals.ram}
         return line("Report", self.model.name, f"on {self.board.name}:", fits, sizes(counts))
-
-    def _repr_html_(self) -> str:
-        from crtexport.reports.page.html import render  # noqa: PLC0415  (for pages only)
-
-        # A page of its own inside of the notebook's, so that neither's styles reach the other.
-        page = escape(render(self))
-        return f'<iframe srcdoc="{page}" width="100%" height="640" frameborder="0"></iframe>'
 
     def costliest(self, count: int) -> list[Layer]:
         """Returns the ``count`` layers with the most instructions, or multiply-accumulates if

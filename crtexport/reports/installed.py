@@ -70,7 +70,7 @@ def _compilers(boards: Sequence[Board]) -> Iterator[Installed]:
     here = next((name for name in COMPILERS if shutil.which(name)), "")
     yield Installed(
         " or ".join(COMPILERS), here and f"{here}: {_version(here)}",
-        "simulate C sources; libraries' recorded outputs", "on Debian: apt-get install gcc",
+        "simulate C sources; outputs that examples compare with", "on Debian: apt-get install gcc",
     )
     tools: dict[str, list[Board]] = {}
     for board in boards:

@@ -19,6 +19,7 @@ from crtexport.reports.function_sizes import function_sizes
 from crtexport.reports.memories import memories
 from crtexport.reports.network import quantized_range
 from crtexport.reports.peers import figures_for, provenance
+from crtexport.reports.shown import ShownReport
 from crtexport.support.errors import CrtExportError
 
 
@@ -37,7 +38,7 @@ def report(path: Path, command: str = "") -> figures.Report:
     totals = _totals(package, own, section, board)
     found = memories(board, _usage(own, totals))
     peers = figures_for(own.source_sha256, board.name)
-    return figures.Report(
+    return ShownReport(
         crtexport=section.version,
         model=figures.ReportedModel(
             package.module, own.source, own.source_sha256, own.numerics

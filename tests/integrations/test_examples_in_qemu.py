@@ -128,6 +128,8 @@ def test_machines_that_stand_in_for_boards_run_their_code() -> None:
     assert found["qemu_riscv32"] == load_board("qemu_riscv32")
     assert found["nrf52840dk"] == load_board(BOARD)
     assert found["rpi_pico"] is None  # QEMU has no Cortex-M0+
+    assert emulated(load_board("nrf52840dk"), {"ram"}) == load_board(BOARD)
+    assert emulated(load_board("nrf52840dk"), {"ram", "tcm"}) is None
 
 
 @pytest.mark.parametrize(("kind", "emit"), EVERY)

@@ -52,6 +52,7 @@ def test_firmware_is_run_flashed_or_said_not_to_start() -> None:
         "make -C 'a b' run", "crtexport run p.tar", "make -C 'a b'"
     ]
     assert said["nrf52840dk"][0][0] == "make -C 'a b' flash"
+    assert said["nrf54l15dk"][0][0] == "pyocd load -t TARGET 'a b/firmware.elf'"
     assert said["rpi_pico"][0][0] == "make -C 'a b'"
     words = missing_part(load_board("rpi_pico"))
     assert words is not None
