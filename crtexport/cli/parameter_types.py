@@ -56,7 +56,8 @@ class NumericsType(Words):
 class FileType(click.Path):
     """A path, which needn't exist: the library reports files that can't be read or written.
 
-    "-" for standard input or output is refused, since files aren't read and written in sequence.
+    "-" for standard input or output is refused, since files aren't read and written in sequence,
+    and no name at all, which a shell makes of a variable that isn't set.
     """
 
     def __init__(self) -> None:
@@ -71,6 +72,8 @@ class FileType(click.Path):
                 "name)",
                 param, ctx,
             )
+        if value == "":
+            self.fail("the name is empty; a variable may not be set", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -270,6 +270,24 @@ def test_standard_input_and_output_are_no_files(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("arguments", [
+    [str(DIGITS), "-o", ""], [str(DIGITS), "-o", "p.tar", "--unpack", ""],
+    ["unpack", "PACKAGE", ""], ["build", "PACKAGE", "-o", ""], ["inspect", ""], ["simulate", ""],
+])
+def test_a_name_that_is_empty_is_none(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As a variable leaves it that isn't set: it is not the current folder."""
+    package = exported(tmp_path)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert main([str(package) if word == "PACKAGE" else word for word in arguments]) == 2
+    assert "the name is empty" in capsys.readouterr().err
+    assert not [*here.iterdir()]
+
+
 def test_a_model_in_a_pipe_is_refused_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()
     os.close(writing)
