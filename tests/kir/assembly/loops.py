@@ -38,7 +38,7 @@ from crtexport.kir.builder import (
     wrap_mul,
     wrap_sub,
 )
-from crtexport.kir.language import Buffer, Expr, Kernel, Scalar, Var
+from crtexport.kir.language import BinaryOp, Buffer, Expr, Kernel, Scalar, Var
 from tests.kir.assembly.machine import Machine
 
 Array = npt.NDArray[Any]
@@ -58,6 +58,8 @@ def value_of(expr: Expr, params: dict[str, int]) -> int:
             return params[expr.name]
         case kir.Binary():
             a, b = value_of(expr.a, params), value_of(expr.b, params)
+            if expr.op is BinaryOp.DIV:
+                return int(a / b)
             return {"add": a + b, "sub": a - b, "mul": a * b}[expr.op.value]
     raise AssertionError(expr)
 

@@ -17,7 +17,7 @@ from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.text import text
 from crtexport.kir.assembly.assemble import assemble
 from crtexport.kir.assembly.encode import encode
-from crtexport.kir.builder import KernelBuilder, call, const, i32, load, shl
+from crtexport.kir.builder import KernelBuilder, add, call, const, div, i32, load, mul, shl, sub
 from crtexport.kir.language import For, Kernel, Scalar
 from tests.kir.assembly.loops import SIZE, Drawn, assert_same
 
@@ -106,3 +106,32 @@ def test_exchanged_registers_leave_fewer_bytes(dsp: bool, data: st.DataObject) -
             for block, numbers in placed.numbers.items():
                 pairs = set(zip(numbers.values(), exchanged.numbers[block].values(), strict=True))
                 assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 8, 64])
+@pytest.mark.parametrize("n", [0, 5, 19])
+def test_quotients_are_rounded_toward_zero(n: int, divisor: int) -> None:
+    """Those of indices from outside are arguments; others by powers of two take no division."""
+    b = KernelBuilder("quotients")
+    given = b.param("n", Scalar.INDEX)
+    x = b.buffer("x", Scalar.I32, SIZE)
+    y = b.buffer("y", Scalar.I32, SIZE, writable=True)
+    by = const(divisor)
+    with b.loop("i", 20, assembled=True) as i:
+        outside = div(sub(mul(given, const(3)), const(7)), by)
+        inside = div(sub(mul(i, const(5)), const(40)), by)
+        value = div(load(x, i), i32(divisor))
+        # The same quotient is wanted twice, and one more of it.
+        more = div(inside, const(2))
+        b.store(y, add(add(add(outside, inside), more), const(100)), value)
+        b.store(y, add(add(inside, i), const(150)), add(value, i32(1)))
+    kernel = b.finish()
+    rng = np.random.default_rng(n)
+    arrays = {
+        "x": rng.integers(-1 << 31, 1 << 31, SIZE).astype(np.int32), "y": np.zeros(SIZE, np.int32),
+    }
+    assert_same(kernel, arrays, Features(dsp=True), n=n)
+    (loop,) = kernel.body
+    assert isinstance(loop, For)
+    made = assemble(loop, kernel, Features(dsp=True))
+    assert any("sdiv" in line for line in made.lines) == (divisor == 3)

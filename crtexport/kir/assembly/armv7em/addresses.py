@@ -29,12 +29,14 @@ from crtexport.kir.assembly.armv7em.instructions import (
 )
 from crtexport.kir.builder import add, const, mul
 from crtexport.kir.language import Buffer, Expr
+from crtexport.kir.text import expression
 
 LEAST_OFFSET, MOST_OFFSET = -255, 4095
 """Of an access of a byte, half word or word."""
 
-Symbol = Loop | kir.Var | Register
-"""The number of a loop's turn, a variable from outside, or a value that is computed inside."""
+Symbol = Loop | kir.Var | kir.Binary | Register
+"""The number of a loop's turn, a variable or a quotient from outside, or a value that is computed
+inside."""
 
 
 class Linear(Struct, frozen=True):
@@ -57,8 +59,13 @@ class Linear(Struct, frozen=True):
 
 
 def _order(term: tuple[Symbol, int]) -> tuple[str, int]:
-    symbol = term[0]
-    return (symbol.name, 0) if isinstance(symbol, kir.Var) else ("", symbol.number)
+    match term[0]:
+        case kir.Var(name=name):
+            return name, 0
+        case kir.Binary() as quotient:
+            return expression(quotient), 0
+        case inside:
+            return "", inside.number
 
 
 class Pointer(Struct, eq=False):
@@ -184,8 +191,8 @@ class Addresses:
 
     @staticmethod
     def outside(terms: tuple[tuple[Symbol, int], ...]) -> Expr:
-        """The variables from outside among ``terms``, as Kernel IR."""
-        found = [(one, times) for one, times in terms if isinstance(one, kir.Var)]
+        """What is from outside among ``terms``, as Kernel IR."""
+        found = [(one, times) for one, times in terms if isinstance(one, kir.Var | kir.Binary)]
         result: Expr = const(0)
         for symbol, times in found:
             result = add(result, mul(symbol, const(times)))

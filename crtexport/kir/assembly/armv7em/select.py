@@ -28,8 +28,9 @@ from crtexport.kir.assembly.armv7em.instructions import (
     instructions,
     parts,
 )
+from crtexport.kir.assembly.armv7em.patterns import WORDS, bytes_of
 from crtexport.kir.assembly.armv7em.spellings import STORES, Features
-from crtexport.kir.assembly.armv7em.values import NARROW, WORDS, Values, bytes_of
+from crtexport.kir.assembly.armv7em.values import NARROW, Values
 from crtexport.kir.builder import const
 from crtexport.kir.language import BinaryOp, Expr, Scalar, Stmt
 from crtexport.kir.walk import bodies, expressions, walk_expr

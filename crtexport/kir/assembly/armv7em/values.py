@@ -11,7 +11,7 @@ from collections import Counter
 from msgspec import Struct
 
 from crtexport.kir import language as kir
-from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear
+from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear, Symbol
 from crtexport.kir.assembly.armv7em.instructions import (
     Block,
     Constant,
@@ -23,18 +23,25 @@ from crtexport.kir.assembly.armv7em.instructions import (
     constant,
     encodable,
 )
+from crtexport.kir.assembly.armv7em.patterns import (
+    SHIFT,
+    WORDS,
+    bytes_of,
+    shift_of,
+    signed,
+    upper_of_product,
+)
 from crtexport.kir.assembly.armv7em.spellings import CALLS, LOADS, Features
+from crtexport.kir.builder import add
 from crtexport.kir.language import NEGATED, BinaryOp, CompareOp, Expr, Scalar
 
 _INDEX, _I32 = Scalar.INDEX, Scalar.I32
-WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX)
 NARROW = (Scalar.I8, Scalar.U8, Scalar.I16, Scalar.U16)
 _EXTEND = {Scalar.I8: "sxtb", Scalar.U8: "uxtb", Scalar.I16: "sxth", Scalar.U16: "uxth"}
 _ADDS = (BinaryOp.ADD, BinaryOp.WRAP_ADD)
 _SUBS = (BinaryOp.SUB, BinaryOp.WRAP_SUB)
 _MULS = (BinaryOp.MUL, BinaryOp.WRAP_MUL)
 _LOGIC = {BinaryOp.AND: "and", BinaryOp.OR: "orr", BinaryOp.XOR: "eor"}
-_SHIFT = {True: "asr", False: "lsr"}
 _OPAQUE = (BinaryOp.MIN, BinaryOp.MAX, BinaryOp.DIV)
 """Operations whose results indices aren't sums of."""
 _WORSE = {BinaryOp.MIN: ("gt", "hi"), BinaryOp.MAX: ("lt", "lo")}
@@ -75,6 +82,7 @@ class Values:
         self.changing: set[str] = set()
         self.made_in: dict[Register, Block] = {}
         self.loaded: dict[Block, dict[object, Register]] = {}  # from what is only read
+        self.quotients: dict[Block, dict[object, Register]] = {}
 
     # ---- indices
 
@@ -95,9 +103,36 @@ class Values:
                 return self.sum(expr.a).plus(self.sum(expr.b), -1)
             case kir.Binary(op=BinaryOp.MUL, b=kir.Const(value=value)):
                 return self.sum(expr.a).times(int(value))
+            case kir.Binary(op=BinaryOp.DIV, a=whole, b=kir.Const()):
+                return Linear(((self._quotient(self.sum(whole), expr.b), 1),))
             case _:
                 register = self._operation(expr, None)
                 return Linear(((register, 1),))
+
+    def _quotient(self, whole: Linear, divisor: Expr) -> Symbol:
+        """The quotient of an index, which is computed outside if all of the index is from there."""
+        if all(isinstance(one, kir.Var | kir.Binary) for one, _ in whole.terms):
+            index = add(self.addresses.outside(whole.terms), kir.Const(whole.constant, _INDEX))
+            return kir.Binary(BinaryOp.DIV, index, divisor)
+        known = self.quotients.setdefault(self.loops[-1].block, {})
+        key = whole, divisor
+        if key not in known:
+            known[key] = self._divided(self._materialized(whole, None), divisor, None)
+        return known[key]
+
+    def _divided(self, whole: Register, divisor: Expr, into: Register | None) -> Register:
+        """The quotient of signed words, toward 0."""
+        match divisor:
+            case kir.Const(value=value) if int(value) > 1 and not int(value) & int(value) - 1:
+                shift = int(value).bit_length() - 1
+                sign = self._make("asr", None, whole, "#31")
+                # One less than the divisor is added to what is negative.
+                raised = self._make("add", None, whole, _Shifted(sign, f"lsr #{32 - shift}"))
+                return self._make("asr", into, raised, f"#{shift}")
+            case _:
+                return self._make(
+                    "sdiv", into, whole, self.value(divisor), kind=Kind.DIVIDE
+                )
 
     def _materialized(self, index: Linear, into: Register | None) -> Register:
         """The value of an index in a register."""
@@ -106,7 +141,8 @@ class Values:
         for symbol, times in terms:
             value = (
                 self.addresses.turn(symbol) if isinstance(symbol, Loop)
-                else self.addresses.argument("", symbol) if isinstance(symbol, kir.Var)
+                else self.addresses.argument("", symbol)
+                if isinstance(symbol, kir.Var | kir.Binary)
                 else symbol
             )
             result = self._scaled(result, value, times)
@@ -217,7 +253,7 @@ class Values:
 
     def _cast(self, expr: kir.Cast, into: Register | None) -> Register:
         source, type_ = expr.value.type, expr.type
-        if (upper := _upper_of_product(expr)) is not None:
+        if (upper := upper_of_product(expr)) is not None:
             return self._upper(*upper, into)
         if source not in (*WORDS, *NARROW) or type_ not in (*WORDS, *NARROW):
             raise UnsupportedError(f"a cast of {source.value} to {type_.value}")
@@ -263,8 +299,7 @@ class Values:
     def _selection(
         self, expr: kir.Select, condition: kir.Compare, into: Register | None
     ) -> Register:
-        signed = condition.a.type is not Scalar.U32
-        code = _CONDITIONS[condition.op][not signed]
+        code = _CONDITIONS[condition.op][condition.a.type is Scalar.U32]
         left, right = self.value(condition.a), self._operand(condition.b)
         then = self._operand(expr.then, shifted=False)
         used = (one.register if isinstance(one, _Shifted) else one for one in (left, right, then))
@@ -274,11 +309,10 @@ class Values:
 
     def test(self, compare: kir.Compare) -> tuple[Instruction, str]:
         """A comparison, and the condition under which it does not hold."""
-        signed = compare.a.type is not Scalar.U32
         reads: list[Register] = []
         left = self._text(self.value(compare.a), reads)
         right = self._text(self._operand(compare.b), reads)
-        code = _CONDITIONS[NEGATED[compare.op]][not signed]
+        code = _CONDITIONS[NEGATED[compare.op]][compare.a.type is Scalar.U32]
         return Instruction(f"cmp {left}, {right}", (), tuple(reads)), code
 
     # ---- operations
@@ -301,14 +335,15 @@ class Values:
             result = self._own(a, None if other is into else into)
             return self._moved(code, (result, other), result, other)
         if op in (BinaryOp.SHL, BinaryOp.SHR):
-            name = "lsl" if op is BinaryOp.SHL else _SHIFT[type_ is not Scalar.U32]
+            name = "lsl" if op is BinaryOp.SHL else SHIFT[type_ is not Scalar.U32]
             by = f"#{b.value}" if isinstance(b, kir.Const) else self.value(b)
             return self._make(name, into, self.value(a), by)
         if op in _LOGIC:
             return self._make(_LOGIC[op], into, self.value(a), self._operand(b))
         if op is BinaryOp.DIV:
-            name = "udiv" if type_ is Scalar.U32 else "sdiv"
-            return self._make(name, into, self.value(a), self.value(b), kind=Kind.DIVIDE)
+            if type_ is not Scalar.U32:
+                return self._divided(self.value(a), b, into)
+            return self._make("udiv", into, self.value(a), self.value(b), kind=Kind.DIVIDE)
         raise UnsupportedError(op.value)
 
     def _addition(self, a: Expr, b: Expr, into: Register | None) -> Register:
@@ -321,7 +356,7 @@ class Values:
                 return self._make(
                     "mla", into, *factors, base, kind=Kind.ACCUMULATE, adds=base, narrow_name="mul"
                 )
-        if _shift_of(a) is not None or isinstance(a, kir.Const):
+        if shift_of(a) is not None or isinstance(a, kir.Const):
             a, b = b, a
         if isinstance(b, kir.Const):
             return self._plus(self.value(a), int(b.value), into)
@@ -361,20 +396,20 @@ class Values:
         """Returns what may be the last operand: a constant, a register, or one that is shifted."""
         if isinstance(expr, kir.Const):
             return self._operand_of(int(expr.value))
-        if shifted and (found := _shift_of(expr)) is not None:
+        if shifted and (found := shift_of(expr)) is not None:
             value, how = found
             return _Shifted(self.value(value), how)
         return self.value(expr)
 
     def _operand_of(self, value: int) -> _Operand:
         if encodable(value):
-            return f"#{_signed(value)}"
+            return f"#{signed(value)}"
         return self._constant(value)
 
     # ---- emission
 
     def _constant(self, value: int) -> Register:
-        return Constant("constant", value=_signed(value))
+        return Constant("constant", value=signed(value))
 
     def _own(self, expr: Expr, into: Register | None) -> Register:
         """A value in a register that may be changed."""
@@ -431,45 +466,3 @@ class Values:
         for register in instruction.writes:
             self.made_in[register] = block
             self.addresses.home_of.setdefault(register, self.loops[-1])
-
-
-def bytes_of(type_: Scalar) -> int:
-    return 4 if type_ is _INDEX else type_.itemsize
-
-
-def _signed(value: int) -> int:
-    return ((value & 0xFFFFFFFF) ^ 1 << 31) - (1 << 31)
-
-
-def _shift_of(expr: Expr) -> tuple[Expr, str] | None:
-    """Returns what is shifted, and how."""
-    match expr:
-        case kir.Binary(op=BinaryOp.SHL, a=value, b=kir.Const(value=count)) if count:
-            return value, f"lsl #{count}"
-        case kir.Binary(op=BinaryOp.SHR, a=value, b=kir.Const(value=count)) if count:
-            return value, f"{_SHIFT[value.type is not Scalar.U32]} #{count}"
-        case kir.Cast(value=inner) if expr.type in WORDS and inner.type in WORDS:
-            return _shift_of(inner)
-        case _:
-            return None
-
-
-def _upper_of_product(cast: kir.Cast) -> tuple[Expr, Expr, bool] | None:
-    """The factors whose product's upper word is wanted, and whether it is rounded."""
-    match cast.value:
-        case kir.Binary(op=BinaryOp.SHR, a=total, b=kir.Const(value=32)):
-            pass
-        case _:
-            return None
-    match total:
-        case kir.Binary(op=BinaryOp.ADD, a=product, b=kir.Const(value=half)) if half == 1 << 31:
-            rounded = True
-        case _:
-            product, rounded = total, False
-    match product:
-        case kir.Binary(
-            op=BinaryOp.MUL, a=kir.Cast(value=a), b=kir.Cast(value=b)
-        ) if a.type is _I32 and b.type is _I32:
-            return a, b, rounded
-        case _:
-            return None
