@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.artifact.model import Arg, Feed, InputArg, Repeat, StatementOf, Turn, WorkspaceArg
+from crtexport.artifact.model import (
+    Arg,
+    Feed,
+    InputArg,
+    Repeat,
+    StatementOf,
+    Turn,
+    WorkspaceArg,
+    every_call,
+)
 from crtexport.artifact.repetition import Addressed, in_turn, looped
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade
@@ -54,6 +63,14 @@ def row_statements(
         return _feed(graph, node, rows, calls, counter, comment, node.op.hop)
     found = looped([_addressed(call) for call in calls], _with_args)
     return Repeat(1, found, comment)
+
+
+def call_sites(graph: Graph, node: Node, rows: LoweredRows, plan: RowPlan) -> int:
+    """Returns how many calls the statements have that compute a cascade, in loops or not; a few
+    less where addresses of several tensors move alike."""
+    places = Places(InputArg, WorkspaceArg, lambda *_: WorkspaceArg(0, pool=1))
+    statement = row_statements(graph, node, rows, plan, places, WorkspaceArg(0, pool=1), "")
+    return sum(1 for _ in every_call((statement,)))
 
 
 def _addressed(call: RowCall) -> Addressed[RowCall]:

@@ -277,7 +277,7 @@ def optimize_option(command: Command) -> Command:
     return click.option(
         "--optimize", type=Words(["size", "balanced", "speed", "ram"]),
         help="What to optimize for; the default depends on the board. ram: compute layers row by "
-        "row if that saves memory.",
+        "row if that saves memory; balanced: if it also costs hardly anything.",
     )(command)
 
 

@@ -101,7 +101,7 @@ def _show(out: Output, plans: Plans) -> None:
         out.line("none of them fits the board")
     elif plans.usual.fits is False:
         out.line(
-            "one whole tensor after another doesn't fit the board: an export without options has "
+            "the usual plan doesn't fit the board: an export without options has "
             f"layers run row by row, as {' '.join(chosen.options)}"
         )
     if plans.fed is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport import plan
 from crtexport.firmware.board import Board
@@ -64,21 +65,37 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
             raise _refused(graph, "its first layers can't be computed row by row")
         return LaidOut(*(found or _too_small(graph, ways, options.ram or 0)))
     whole = _whole(graph, around)
-    if options.ram is None and options.optimize == "ram":
-        found = choice.smallest(_ways(graph, around, whole), whole, bearable(around))
-    elif options.ram is not None and whole[1].total > options.ram:
-        ways = _ways(graph, around, whole)
-        found = choice.fitting(ways, whole, options.ram) or (
-            _too_small(graph, ways, options.ram, whole)
-        )
-    elif around.spare is not None and whole[1].total > around.spare:
-        ways = _ways(graph, around, whole)
-        found = choice.fitting(ways, whole, around.spare) or choice.least(ways, whole)
-    else:
-        found = whole
-    if found is None or found is whole:
+    if options.ram is not None and whole[1].total <= options.ram:
         return LaidOut(*whole)
-    return LaidOut(*found, whole[1].total)
+    if options.ram is None and options.optimize != "ram":
+        return _within_spare(graph, around, whole)
+    ways = _ways(graph, around, whole)
+    found = choice.smallest(ways, whole, bearable(around)) if options.ram is None else (
+        choice.fitting(ways, whole, options.ram)
+    )
+    return _laid(found or _too_small(graph, ways, options.ram or 0, whole), whole)
+
+
+def usual(graph: Graph, around: Surroundings) -> LaidOut:
+    """Returns a graph as it is laid out without options where there is enough memory: with layers
+    computed row by row where that costs little and code is balanced, else one whole tensor after
+    another."""
+    return _within_spare(graph, replace(around, spare=None), _whole(graph, around))
+
+
+def _within_spare(graph: Graph, around: Surroundings, whole: Made) -> LaidOut:
+    found, ways = whole, None
+    if around.options.level(around.board.optimize) == "balanced":
+        ways = _ways(graph, around, whole)
+        found = choice.cheap(ways, whole)
+    if around.spare is not None and found[1].total > around.spare:
+        ways = ways or _ways(graph, around, whole)
+        found = choice.fitting(ways, whole, around.spare) or choice.least(ways, whole)
+    return _laid(found, whole)
+
+
+def _laid(found: Made, whole: Made) -> LaidOut:
+    return LaidOut(*found, None if found is whole else whole[1].total)
 
 
 def _streamed(graph: Graph, around: Surroundings) -> LaidOut:
@@ -93,11 +110,6 @@ def _streamed(graph: Graph, around: Surroundings) -> LaidOut:
             location=graph.source, hint="allow more with --ram",
         )
     return LaidOut(lowered, planned)
-
-
-def as_a_whole(graph: Graph, around: Surroundings) -> LaidOut:
-    """Returns a graph with one whole tensor after another, whatever memory that takes."""
-    return LaidOut(*_whole(graph, around))
 
 
 def ways_of(graph: Graph, around: Surroundings) -> tuple[Made, Ways]:

@@ -31,7 +31,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
     - ``emit``: "llvm" (objects) or "c" (sources). None: the board's default.
     - ``optimize``: "size", "balanced", "speed", or "ram" (layers are computed row by row if that
-      saves memory). None: the board's default.
+      saves memory; with "balanced" if it costs hardly anything). None: the board's default.
     - ``ram``: the largest workspace of each model, in bytes. Layers are computed row by row until
       the workspace fits.
     - ``workspace``: who owns the memory for intermediate results: "static" (each model), "shared"

@@ -14,7 +14,7 @@ from crtexport.ir.ops import Cascade
 from crtexport.pipeline import driver
 from crtexport.pipeline.cascades import choice
 from crtexport.pipeline.cascades.ways import Made, Ways
-from crtexport.pipeline.layouts import LaidOut, Surroundings, as_a_whole, bearable, ways_of
+from crtexport.pipeline.layouts import LaidOut, Surroundings, bearable, usual, ways_of
 from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
 from crtexport.pipeline.result import Prepared, usage_of
 from crtexport.reports.layers import layers_of, total_instructions
@@ -102,20 +102,20 @@ class _Comparison:
 
     def plans(self) -> Plans:
         """Returns all plans; of several with equal figures, the first."""
-        usual = self._board.optimize
         points: dict[Level, PlanPoint] = {}
         for level in LEVELS:
             self._say(f"plan {level}")
             made = driver.prepare(
                 self._graph, self._board, replace(self._options, optimize=level),
-                lay_out=as_a_whole,
+                lay_out=usual,
             )
             points[level] = self._point(("--optimize", level), made)
         known: dict[tuple[int, ...], PlanPoint] = {}
-        for point in (points[usual], *points.values(), *self._by_rows()):
+        own = points[self._board.optimize]
+        for point in (own, *points.values(), *self._by_rows()):
             known.setdefault(_figures(point), point)
         found = tuple(_marked([known[figures] for figures in sorted(known)]))
-        own = next(p for p in found if p.options == points[usual].options)
+        own = next(p for p in found if p.options == own.options)
         return Plans(self._graph.name, self._board.name, found, own, self._fed())
 
     def _by_rows(self) -> Iterator[PlanPoint]:
@@ -130,8 +130,9 @@ class _Comparison:
         driver.prepare(self._graph, self._board, self._options, lay_out=lay_out)
         ((whole, ways, most),) = found
         smallest = choice.smallest(ways, whole, most)
-        options: dict[int, tuple[str, ...]] = {}
-        made: dict[int, Made] = {}
+        # That of least memory that allows whole tensors.
+        options = {id(whole): ("--ram", str(whole[1].total))}
+        made: dict[int, Made] = {id(whole): whole}
         for way in ways.below(whole[1].total):
             fitting = choice.fitting(ways, whole, ways.made(way)[1].total)
             if fitting is not None and fitting is not whole:

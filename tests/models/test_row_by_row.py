@@ -9,6 +9,8 @@ import pytest
 
 import crtexport
 from crtexport.pipeline import driver
+from crtexport.pipeline.cascades.costs import time_of
+from crtexport.schedules.select.lower import Lowerer
 from crtexport.support.errors import CrtExportError
 from tests.helpers import fnv1a, shared_model, standard_input, tflm_outputs
 
@@ -24,6 +26,32 @@ def test_networks_take_no_more_memory_than_their_rows(name: str, board: str) -> 
     graph = driver.load(shared_model(name))
     prepared = driver.prepare(graph, driver.resolve_board(board), optimize="ram")
     assert prepared.plan.total <= MOST[name]
+
+
+@pytest.mark.parametrize(("board", "resnet8", "vww96"), [
+    ("mps2_an386", 11_136, 19_828), ("mps2_an385", 13_440, 23_312),
+    ("qemu_riscv32", 11_008, 19_408), ("mps3_an547", 34_416, 26_896),
+])
+def test_balanced_networks_take_little_memory_where_that_costs_little(
+    board: str, resnet8: int, vww96: int
+) -> None:
+    for name, most in (("resnet8_int8", resnet8), ("vww96_int8", vww96)):
+        graph, target = driver.load(shared_model(name)), driver.resolve_board(board)
+        made = driver.prepare(graph, target, optimize="balanced")
+        assert made.plan.total <= most
+        if made.whole is None:
+            continue
+        whole = driver.prepare(graph, target, ram=made.whole)
+        assert (whole.plan.total, whole.whole) == (made.whole, None)
+        lower = Lowerer(target.target, "balanced")
+        assert time_of(made.lowered, lower) <= 1.01 * time_of(whole.lowered, lower)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_balanced_networks_run_whole_where_memory_costs_much_code(board: str) -> None:
+    for name in ("kws_int8", "ad01_int8"):
+        graph = driver.load(shared_model(name))
+        assert driver.prepare(graph, driver.resolve_board(board)).whole is None
 
 
 @pytest.mark.parametrize(("name", "most"), [

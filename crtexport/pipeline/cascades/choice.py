@@ -17,6 +17,16 @@ _DEAR = 22
 """The percents of memory that each further percent of instructions costs more."""
 _FLASH = 8
 """Bytes of code that a byte of memory is worth."""
+CHEAP = 0.01
+"""The part of the network's time that rows may take more where memory isn't all that matters."""
+CHEAP_FLASH = 0.03
+"""The part of the network's flash that they may take more."""
+_SAVED = 2
+"""Bytes of memory that each byte of code must save there."""
+_CALL = 18
+"""Bytes of code that calls a kernel."""
+_CALLS = 64
+"""Bytes of code that calls the kernels of a part, before it is known how often it stands there."""
 _TRIED = 3
 """Ways that are planned, of those that look best."""
 
@@ -46,6 +56,36 @@ def smallest(ways: Ways, whole: Made | None = None, bearable: float = BEARABLE) 
     if best is None or weight(best, ways.made(best)[1].total) >= most:
         return whole
     return ways.made(best)
+
+
+def cheap(ways: Ways, whole: Made) -> Made:
+    """Returns the way with the least memory among those that take hardly more time and flash than
+    the ``whole`` tensors one after another, and save more memory than they take flash; these, where
+    there is none."""
+    whole_time, flash = max(ways.time_of(whole), 1), CHEAP_FLASH * ways.flash
+
+    def weight(nbytes: int, longer: float, code: int) -> float:
+        if longer > CHEAP or code > flash:
+            return math.inf
+        return nbytes * (1 + longer) ** _WORTH + _SAVED * code
+
+    def estimated(way: Way) -> float:
+        longer, code = max(way.more.time / ways.time, 0), way.more.code + _CALLS * way.parts
+        return weight(way.nbytes, longer, code)
+
+    best, least = whole, float(whole[1].total)
+    found = dict.fromkeys(ways.cheap(whole[1].total, CHEAP * ways.time))
+    for way in sorted(found, key=estimated)[:_TRIED]:
+        if estimated(way) >= least:
+            break  # it is hardly ever less than estimated
+        made = ways.made(way)
+        nbytes, longer = made[1].total, max(ways.time_of(made) / whole_time - 1, 0)
+        if weight(nbytes, longer, way.more.code) >= least:
+            continue
+        exact = weight(nbytes, longer, way.more.code + _CALL * ways.calls(made))
+        if exact < least:
+            best, least = made, exact
+    return best
 
 
 def fitting(ways: Ways, whole: Made | None, nbytes: int) -> Made | None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
+from crtexport.lowering.facts import Facts
 from crtexport.lowering.rows.bands import cascade
 from crtexport.lowering.rows.schedule import Compute, RowSchedule, RowStep, row_schedule
 from crtexport.pipeline.cascades.costs import BandCosts
@@ -25,6 +26,8 @@ _LONGEST = 96
 """Most nodes of a cascade."""
 _ROWS = 3
 """Rows of a result after which the memory of a cascade doesn't grow any more."""
+_SMALL = 1 / 12
+"""The part of the largest segment's memory below which a node's rows needn't be known exactly."""
 _PART = 1e-5
 """The part of the network's instructions that a further node in a cascade must gain."""
 
@@ -66,6 +69,7 @@ class Segments:
         for number, node in enumerate(self._graph.nodes):
             if self._fed is None or self._fed not in node.inputs:
                 self._add(self._single(number))
+        self._largest = self.most()
         for run in self._runs():
             self._measure(run)
             for start in run:
@@ -199,7 +203,7 @@ class Segments:
             return
         sizes = {tensor: row_bytes(self._graph, tensor) for tensor in schedule.capacity}
         live = live_bytes(
-            schedule, sizes, lambda work: self._costs.of(run[work.part], work.rows).facts
+            schedule, sizes, lambda work: self._facts(run[work.part], work.rows)
         )
         self._kept |= _between(schedule, live)
         for number, step in enumerate(schedule.steps):
@@ -213,6 +217,13 @@ class Segments:
                 int(live.rings[t][number]) - self._kept[t] for t in _rings(step)
             )
             self._more[maker] = max(self._more[maker], more)
+
+    def _facts(self, number: int, rows: int) -> Facts:
+        """The facts of a band; what a whole node takes beside its tensors, if that is little."""
+        alone = self._bytes.get((number, number + 1))
+        if alone is not None and alone < _SMALL * self._largest:
+            return Facts(scratch=self._costs.lowered.nodes[number].facts.scratch)
+        return self._costs.of(number, rows).facts
 
     def _padded(self, tensor: int, run: range) -> bool:
         return any(tensor in self._costs.paddings(number) for number in run)

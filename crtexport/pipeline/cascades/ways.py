@@ -12,11 +12,12 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from crtexport.artifact.row_calls import call_sites
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.rows.bands import cascade
-from crtexport.pipeline.cascades.costs import BandCosts, Work
+from crtexport.pipeline.cascades.costs import BandCosts, Work, time_of
 from crtexport.pipeline.cascades.heights import Choice, choices
 from crtexport.pipeline.cascades.images import as_images, fed_tensor
 from crtexport.pipeline.cascades.segments import Segment, Segments
@@ -28,6 +29,9 @@ from crtexport.schedules.select.lower import Lowerer
 
 _STEP = 1.06
 """The factor from one number of bytes to the next for which ways are looked for."""
+
+_SLOW = 2
+"""Ways after which no faster ones are expected."""
 
 Planner = Callable[[LoweredGraph, RowPlans], Plan]
 Made = tuple[LoweredGraph, Plan]
@@ -46,6 +50,11 @@ class Way(Struct, frozen=True):
     def instructions(self) -> int:
         """Those that it takes more."""
         return self.more.instructions
+
+    @property
+    def parts(self) -> int:
+        """The number of nodes that run row by row."""
+        return sum(len(segment.nodes) for segment, _ in self.cascades)
 
 
 class Ways:
@@ -77,6 +86,15 @@ class Ways:
         """The instructions of one whole tensor after another, as estimated."""
         return self._costs.total
 
+    @property
+    def time(self) -> int:
+        """The time of one whole tensor after another, as estimated, in the unit of ``Work``."""
+        return self._costs.time
+
+    def time_of(self, made: Made) -> int:
+        """Returns the time of a graph that is lowered, in the same unit."""
+        return time_of(made[0], self._lower)
+
     def below(self, most: int | None = None) -> list[Way]:
         """Returns the ways, or those that need fewer bytes than ``most``, by rising bytes; none
         twice."""
@@ -96,6 +114,35 @@ class Ways:
             if nbytes >= largest:
                 return
             nbytes = int(nbytes * _STEP) + 1
+
+    @property
+    def flash(self) -> int:
+        """The bytes of constants and of code of one whole tensor after another, as estimated."""
+        return self._costs.flash
+
+    def calls(self, made: Made) -> int:
+        """Returns how many calls compute the rows of a graph that is lowered and planned."""
+        graph, plan = made[0].graph, made[1]
+        rows = ((made[0].nodes[step.node], step.rows) for step in plan.steps)
+        return sum(
+            call_sites(graph, lowered.node, lowered.rows, kept) for lowered, kept in rows
+            if lowered.rows is not None and kept is not None
+        )
+
+    def cheap(self, most: int, time: float) -> Iterator[Way]:
+        """Yields ways from ``most`` bytes down that take no more ``time`` than one whole tensor
+        after another and so much, to where several take more."""
+        bound, nbytes, slow = self._segments.least(), most - 1, 0
+        while bound is not None and slow < _SLOW:
+            for least in (False, True) if nbytes <= bound else (False,):
+                way = self.within(nbytes, least=least, time=time)
+                slow += 1
+                if way is not None and way.more.time <= time:
+                    slow = 0
+                    yield way
+            if nbytes <= bound:
+                return
+            nbytes = max(int(min(nbytes, most if way is None else way.nbytes) / _STEP), bound)
 
     def within(
         self, nbytes: int, *, least: bool = False, time: float = math.inf

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crtexport.artifact.assemble import ModuleOptions, Planned, assemble_package
+from crtexport.artifact.model import FunctionCall, every_call
+from crtexport.artifact.row_calls import call_sites
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Cascade, ChannelSums, MaxPool2D, Padding2D
 from crtexport.ir.types import DType
@@ -87,6 +89,24 @@ def test_bands_are_counted_as_they_are_computed(drawn: tuple[Graph, Graph]) -> N
             assert sum(height * count for height, count in counts.items()) == rows
             if sum(height * count for height, count in done[number].items()) == rows:
                 assert done[number] == counts
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cascades())
+def test_hardly_more_calls_are_counted_than_are_written(drawn: tuple[Graph, Graph]) -> None:
+    _, graph = drawn
+    lowered = _lowered(graph)
+    planned = plan(lowered)
+    (artifact,) = assemble_package([Planned(lowered, planned, ModuleOptions("m"))])
+    counted = sum(
+        call_sites(graph, node.node, node.rows, step.rows) for step in planned.steps
+        for node in (lowered.nodes[step.node],) if node.rows is not None and step.rows is not None
+    )
+    assert (counted > 0) == any(isinstance(node.op, Cascade) for node in graph.nodes)
+    plain = sum(isinstance(call, FunctionCall) for call in artifact.calls)
+    # Addresses of several whole tensors may move alike.
+    written = sum(1 for _ in every_call(artifact.calls)) - plain
+    assert counted * 0.8 - 2 <= written <= counted
 
 
 def _with_rows(graph: Graph, planned: Plan) -> list[int]:
