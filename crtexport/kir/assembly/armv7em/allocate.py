@@ -29,7 +29,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
 )
 from crtexport.kir.assembly.armv7em.order import Facts, Graph, Ordered, ordered
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.assembly.armv7em.timing import TAKEN
+from crtexport.kir.assembly.armv7em.timing import TAKEN, in_any_order
 from crtexport.kir.language import Const
 
 NUMBERS = (*range(13), 14)
@@ -126,6 +126,16 @@ class Allocation:
         self.features, self.apart = features, apart
         times = self.live.times
         self._hottest_first = sorted(times.items(), key=lambda one: -one[1])
+        self._least = {
+            block: in_any_order([*block.body, *block.tail], features) for block in times
+        }
+        # What a block has to load if it is on the stack.
+        self._loads = {
+            block: self.live.before[block]
+            & {r for one in block.body + block.tail if one.text != COPY for r in _variables(one)}
+            - {r for one in block.body + block.tail for r in one.writes}
+            for block in times
+        }
         self._graphs: dict[object, Graph] = {}
         self._known: dict[object, Ordered | None] = {}
 
@@ -166,7 +176,16 @@ class Allocation:
         lasting = self._colored([one for one in self.live.lasting if one not in stack])
         if lasting is None:
             return None
+        there = set(stack)
+        least = {
+            block: times * (self._least[block] + len(self._loads[block] & there))
+            for block, times in self._hottest_first
+        }
+        left = sum(least.values())
         for block, times in self._hottest_first:
+            if total + left >= limit:
+                return None
+            left -= least[block]
             for fewer in range(_FEWER):
                 found = self._order(block, stack, fewer)
                 if found is not None and total + times * found.cycles >= limit:
@@ -192,10 +211,10 @@ class Allocation:
         here = block, tuple(one for one in stack if one in used)
         if here not in self._graphs:
             changed, tail = self._loaded(block, body, stack)
-            self._graphs[here] = Graph(changed, Facts(self.apart, needed, tail))
+            self._graphs[here] = Graph(changed, Facts(self.apart, needed, tail), self.features)
         key = here, room
         if key not in self._known:
-            self._known[key] = ordered(self._graphs[here], room, self.features)
+            self._known[key] = ordered(self._graphs[here], room)
         return self._known[key]
 
     def _loaded(

@@ -27,7 +27,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
     constant,
 )
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.assembly.armv7em.timing import cycles
+from crtexport.kir.assembly.armv7em.timing import cycles, in_any_order, least_cycles
 
 _MOST_FREE = 4
 """The most registers that loads leave to what uses the values; which number is best is tried."""
@@ -52,7 +52,7 @@ class Facts(Struct, frozen=True):
     tail: Sequence[int] = ()
 
 
-def ordered(graph: Graph, room: int, features: Features) -> Ordered | None:
+def ordered(graph: Graph, room: int) -> Ordered | None:
     """Returns the best order that is found in which ``room`` registers are enough; None if none
     is.
 
@@ -61,11 +61,12 @@ def ordered(graph: Graph, room: int, features: Features) -> Ordered | None:
     """
     best: Ordered | None = None
     products: _Run | None = None
+    least = in_any_order(graph.body, graph.features)
     reserving = (True, False) if graph.begin_sums else (False,)
     for free in range(_MOST_FREE + 1):
         better = False
         for eager, reserves in product((True, False), reserving):
-            run = _Run(graph, room, features, _Preference(free, eager, reserves))
+            run = _Run(graph, room, _Preference(free, eager, reserves))
             limit = best.cycles if best is not None else inf
             if graph.products and run.adds_products(limit) and (
                 products is None or run.took < products.took
@@ -73,6 +74,8 @@ def ordered(graph: Graph, room: int, features: Features) -> Ordered | None:
                 products = run.copy()
             found = run.result(limit)
             if found is not None:
+                if found.cycles == least:
+                    return found
                 best, better, reserving = found, True, (reserves,)
         if best is not None and not better:
             break
@@ -91,8 +94,9 @@ class Graph:
     Values are numbered: a register that is written several times holds one after the other.
     """
 
-    def __init__(self, body: Sequence[Instruction], facts: Facts) -> None:
-        self.body = body
+    def __init__(self, body: Sequence[Instruction], facts: Facts, features: Features) -> None:
+        self.body, self.features = body, features
+        self.least = [least_cycles(one, features) for one in body]
         count = len(body)
         self.after: list[set[int]] = [set() for _ in range(count)]
         self.reads: list[tuple[int, ...]] = []
@@ -208,15 +212,13 @@ class _Preference(Struct, frozen=True):
 class _Run:
     """One way through a graph, as ``preference`` says."""
 
-    def __init__(
-        self, graph: Graph, room: int, features: Features, preference: _Preference
-    ) -> None:
-        self.graph, self.room, self.features = graph, room, features
-        self.preference = preference
+    def __init__(self, graph: Graph, room: int, preference: _Preference) -> None:
+        self.graph, self.room, self.preference = graph, room, preference
         self.products = graph.products  # that aren't added yet
         self.sums = len(graph.begin_sums)  # that haven't begun
         self.body: list[Instruction] = []
         self.took = 0
+        self.left = sum(graph.least)  # cycles that the others take at least
         self.waits, self.users, self.more = list(graph.waits), list(graph.users), list(graph.more)
         self.done = [False] * len(graph.body)
         self.made: dict[int, Register] = {}  # constants in registers
@@ -253,7 +255,7 @@ class _Run:
     def result(self, limit: float) -> Ordered | None:
         """None if there aren't enough registers this way, or it takes ``limit`` cycles or more."""
         while self.loads or self.ready:
-            if not self._step(limit):
+            if self.took + self.left >= limit or not self._step(limit):
                 return None
         return Ordered(self.body, self.took) if self.took < limit else None
 
@@ -337,7 +339,7 @@ class _Run:
 
     def _append(self, instruction: Instruction) -> None:
         before = self.body[-1] if self.body else None
-        self.took += cycles(instruction, before, self.features)
+        self.took += cycles(instruction, before, self.graph.features)
         self.body.append(instruction)
 
     def _emit(self, number: int) -> None:
@@ -360,6 +362,7 @@ class _Run:
             if not users[value]:
                 self.live -= 1
         self._append(one)
+        self.left -= graph.least[number]
         self.sums -= number in graph.begin_sums
         self.products -= one.adds is not None
         if one.kind is Kind.LOAD:

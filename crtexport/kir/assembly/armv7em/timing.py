@@ -9,6 +9,8 @@ in the middle of its range.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crtexport.kir.assembly.armv7em.instructions import Instruction, Kind
 from crtexport.kir.assembly.armv7em.spellings import Features
 
@@ -20,19 +22,30 @@ _M3 = {Kind.ACCUMULATE: 2, Kind.LONG: 4, Kind.LONG_ACCUMULATE: 5}
 
 def cycles(instruction: Instruction, previous: Instruction | None, features: Features) -> int:
     """Returns the cycles of an instruction behind another one, None where a branch leads to it."""
-    took = instruction.count
-    if instruction.kind is Kind.LOAD:
-        took = 1 if _pipelined(instruction, previous) else 2
-    elif instruction.kind is Kind.DIVIDE:
-        took = _DIVISION
-    elif not features.dsp:
-        took = _M3.get(instruction.kind, took)
+    took = least_cycles(instruction, features)
+    if instruction.kind is Kind.LOAD and not _pipelined(instruction, previous):
+        took = 2
     memory = instruction.memory
     if memory is not None and previous is not None and previous.memory is None and (
         memory.base in previous.writes
     ):
         took += 1
     return took
+
+
+def in_any_order(body: Sequence[Instruction], features: Features) -> int:
+    """Returns cycles that instructions behind a branch take in whichever order."""
+    first_load = any(one.kind is Kind.LOAD for one in body)
+    return sum(least_cycles(one, features) for one in body) + first_load
+
+
+def least_cycles(instruction: Instruction, features: Features) -> int:
+    """Returns the cycles of an instruction wherever it takes the fewest."""
+    if instruction.kind is Kind.LOAD:
+        return 1
+    if instruction.kind is Kind.DIVIDE:
+        return _DIVISION
+    return instruction.count if features.dsp else _M3.get(instruction.kind, instruction.count)
 
 
 def _pipelined(instruction: Instruction, previous: Instruction | None) -> bool:

@@ -5,6 +5,8 @@ Times are bits of numbers: all that are free are found at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from crtexport.kir.assembly.mve.lags import FOLLOWS
@@ -177,6 +179,8 @@ class _Attempt:
         free = self._free(pipe) & ((1 << end) - (1 << earliest))
         if step.partial:
             free &= ~self.begun << 1
+        if self.plan.wanted[number]:
+            free &= self._behind(self.plan.wanted[number], step.tail)
         both = self.manner.lattice and pipe in (INTEGER, SCALAR)
         for times in (free & self.liked, free & ~self.liked) if both else (free,):
             some = times
@@ -190,6 +194,32 @@ class _Attempt:
                     return True
                 some ^= lowest
         return False
+
+    def _behind(self, values: Sequence[int], tail: bool) -> int:
+        """Returns the times that come soon enough behind those that are free for a load of each of
+        ``values``, or behind one at which that is loaded already: at no others all can be had."""
+        found, loads, keep = -1, self.plan.loads, self.manner.keep
+        memory = integer = 0
+        for value in values:
+            if value in loads:
+                times = memory = memory or self._behind_free(MEMORY)
+            else:
+                times = integer = integer or self._behind_free(INTEGER)
+            if value in self.latest and value not in self.plan.roots:
+                for slot in self.latest[value]:
+                    if slot.tail == tail:
+                        times |= ((1 << keep) - 1) << slot.time + 1
+            found &= times
+        return found
+
+    def _behind_free(self, pipe: int) -> int:
+        """Returns the times behind those that are free for a pipe, at most ``ahead`` cycles."""
+        found, reach = self._free(pipe) << 1, 1
+        while reach < self.ahead:
+            step = min(reach, self.ahead - reach)
+            found |= found << step
+            reach += step
+        return found
 
     def _limits(self, number: int, step: Step) -> tuple[int, int]:
         """The first time that an instruction may have, and the first that it may not."""
@@ -216,7 +246,8 @@ class _Attempt:
         begun, starts, levels = self.begun, self.starts[:], self.crowd.levels[:]
         self.undone.clear()
         self._take(time, pipe)
-        new, changed = list[Slot](), list[tuple[Slot, int, int]]()
+        new: list[Slot] = []
+        changed: list[tuple[Slot, int, int]] = []
         if self._live(number, time):
             for value in self.plan.wanted[number]:
                 if not (
