@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -14,8 +15,10 @@ import crtexport
 from crtexport import recordings, write_library
 from crtexport.firmware.board import list_boards, load_board
 from crtexport.mlf.reader import open_package
-from crtexport.pipeline.driver import Emit
+from crtexport.pipeline.driver import Emit, export, load
 from crtexport.recordings import emulated
+from tests.cli.support import DIGITS
+from tests.devices.test_modules import document, write
 from tests.helpers import require
 from tests.integrations.bare_metal import BOARD, done, in_qemu, linked, need_tools, surroundings
 from tests.integrations.test_libraries import ARDUINO, KINDS, package, sources_in
@@ -92,6 +95,28 @@ def test_the_users_sample_is_run(tmp_path: Path) -> None:
     text = (tmp_path / "firmware" / "crt_test.c").read_text()
     assert ", ".join(map(str, given[0].flat[:8])) in text
     assert again(tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_firmware_opens_devices(emit: Emit, tmp_path: Path) -> None:
+    """Simulated ones, as where the outputs were recorded."""
+    need_tools()
+    path = export(load(write(tmp_path, document())), board=BOARD, emit=emit,
+                  output=tmp_path / "p.tar").path
+    assert not crtexport.build(path, tmp_path / "firmware").unrecorded
+    ran = again(tmp_path / "firmware")
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "PASS"), ran.stdout + ran.stderr
+    assert "crt_simulated_device" in (tmp_path / "firmware/firmware/crt_test.c").read_text()
+
+
+@pytest.mark.parametrize("options", [
+    {"feed": True}, {"io": "workspace", "workspace": "caller"}, {"workspace": "shared"},
+], ids=str)
+def test_firmware_gives_what_the_model_wants(options: dict[str, Any], tmp_path: Path) -> None:
+    need_tools()
+    path = export(DIGITS, board=BOARD, emit="c", output=tmp_path / "p.tar", **options).path
+    ran = made(path, tmp_path / "firmware")
+    assert (ran.returncode, ran.stdout.splitlines()[-1]) == (0, "PASS"), ran.stdout + ran.stderr
 
 
 def test_a_package_of_others_is_built_but_its_code_is_not_run(
