@@ -302,6 +302,9 @@ NUMPY_CASES: Mapping[str, NumpyCase] = {
     "filter bank log": NumpyCase(
         ops.FilterBankLog(64, 3), (_ints(30, dtype=DType.UINT32),), signal.log(64, 3), 1e-3
     ),
+    "filter bank log in lines": NumpyCase(
+        ops.FilterBankLog(1470, 0), (_ints(600, dtype=DType.UINT32),), signal.log_in_lines(1470)
+    ),
     "rfft": NumpyCase(ops.Rfft(60), (_floats(2, 51),), signal.rfft(60)),
     "irfft": NumpyCase(ops.Irfft(36), (_floats(2, 38),), signal.irfft(36)),
     "spectral subtraction": NumpyCase(

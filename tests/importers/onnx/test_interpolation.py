@@ -1,11 +1,14 @@
-"""Tables of indices and weights of resized axes."""
+"""Tables of indices and weights of resized axes, and images that are sampled at given places."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crtexport.importers import load
 from crtexport.importers.onnx.interpolation import (
     ROUNDINGS,
     ResizedAxis,
@@ -13,6 +16,8 @@ from crtexport.importers.onnx.interpolation import (
     coordinates,
     table,
 )
+from tests.differential.network import interpret
+from tests.importers.onnx.writer import graph, model, node, value
 
 ATTRIBUTES = st.builds(
     Resizing,
@@ -65,3 +70,18 @@ def test_a_region_has_values_where_it_lies_inside_of_the_image(
     there = (place >= 0) & (place <= size - 1)
     assert there[first:end].all()
     assert there.sum() == end - first
+
+
+def test_a_grid_of_all_pixels_gives_each_image_of_a_batch(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    y, x = np.meshgrid(np.linspace(-1, 1, 4), np.linspace(-1, 1, 5), indexing="ij")
+    grid = np.broadcast_to(np.stack([x, y], 2), (2, 4, 5, 2)).astype(np.float32)
+    mirrored = np.concatenate([grid[:1], -grid[1:]])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(graph(
+        [node("GridSample", ["x", "grid"], ["y"], align_corners=1)],
+        [value("x", images.shape), value("grid", grid.shape)], ["y"],
+    ), version=20))
+    (found,) = interpret(load(path), [images, mirrored])
+    wanted = np.concatenate([images[:1], images[1:, :, ::-1, ::-1]])
+    np.testing.assert_allclose(found, wanted, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Products of matrices, whichever axes they go along and however these lie."""
+"""Products of matrices, whichever axes they go along and however these lie; remainders."""
 
 from __future__ import annotations
 
@@ -64,3 +64,14 @@ def test_the_rest_of_erf_is_read(tmp_path: Path) -> None:
     path.write_bytes(model(graph([node("Erfc", ["x"], ["y"])], [value("x", x.shape)], ["y"])))
     (found,) = interpret(load(path), [x])
     np.testing.assert_allclose(found, [math.erfc(v) for v in x], rtol=0, atol=2e-7)
+
+
+def test_remainders_have_the_sign_of_what_is_divided(tmp_path: Path) -> None:
+    a = np.array([-5.25, -2, -0.75, -0.25, 0, 0.25, 0.75, 5.25], np.float32)
+    b = np.array([2, 2, 0.5, 1, 3, -1, -0.5, -2], np.float32)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(graph(
+        [node("Mod", ["a", "b"], ["y"], fmod=1)], [value("a", a.shape), value("b", b.shape)], ["y"],
+    )))
+    (found,) = interpret(load(path), [a, b])
+    np.testing.assert_array_equal(found, np.fmod(a, b))

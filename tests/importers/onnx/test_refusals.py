@@ -85,12 +85,26 @@ GATHERING = graph(
     [value("i", [], "int64"), value("c", [], "bool"), value("s", [2, 3])], ["d", "t", "u"],
 )
 
+GROWING = graph(
+    [node("Identity", ["c"], ["d"]), node("Concat", ["s", "s"], ["t"], axis=0),
+     node("Abs", ["s"], ["u"])],
+    [value("i", [], "int64"), value("c", [], "bool"), value("s", ["rows", 3])], ["d", "t", "u"],
+)
+
 REFUSED: dict[str, tuple[bytes, str]] = {
+    "a loop whose results differ in shape": (
+        one("Loop", "count", "", "x", body=GROWING, outputs=2,
+            constants={"count": np.array(3, np.int64)}),
+        "what a loop gives has another shape in each step",
+    ),
     "a loop whose number of steps, computed, is a size": (
         model(graph(
             [node("Loop", ["n", "", "x"], ["s", "y"], body=GATHERING)],
             [X, value("n", [], "int64")], ["y"],
         )), r"node 0 \(Loop\): the size of an output depends on how often a loop runs"
+    ),
+    "an equation with more letters than axes": (
+        one("Einsum", "x", equation="abc->a"), r"the equation 'abc->a' for \[\(2, 3\)\]"
     ),
     "a float without a number": (
         model(graph([node("Elu", ["x"], ["y"]) + block(5, block(1, "alpha") + block(2, b""))],

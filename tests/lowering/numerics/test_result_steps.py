@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crtexport.kir import interpreter
+from crtexport.kir.builder import KernelBuilder, load
+from crtexport.kir.language import Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
 from crtexport.lowering.numerics.result_steps import (
@@ -16,6 +19,7 @@ from crtexport.lowering.numerics.result_steps import (
     TwoProducts,
     _Edges,
 )
+from crtexport.lowering.numerics.two_products import by_two_products
 from crtexport.support.fixedpoint import Ints, Rounding, scale_in_float32
 
 EVERY_51 = float.fromhex("0x1.a21b08p-8")
@@ -62,6 +66,43 @@ def test_every_sum_has_its_result(seed: int, limits: tuple[int, int]) -> None:
     found = TwoProducts.of(sums, -5, limits)
     assert found is not None
     check(found, sums, -5, limits)
+
+
+@pytest.mark.parametrize(("real", "bias", "magnitude"), [
+    (float.fromhex("0x1p-7"), -12029, 1929), (float.fromhex("0x1.ffffb8p-8"), -2810, 2078),
+    (float.fromhex("0x1.ffff64p-6"), -7687, 123),
+])
+def test_scales_about_powers_of_two_have_factors_of_31_bits(
+    real: float, bias: int, magnitude: int
+) -> None:
+    sums = layer([real], [bias], [magnitude])
+    found = TwoProducts.of(sums, -5, (-128, 127))
+    assert found is not None
+    check(found, sums, -5, (-128, 127))
+
+
+@pytest.mark.parametrize(("real", "bias", "magnitude", "zero", "how"), [
+    (EVERY_51, 17_596, 311, -5, (None, False)), (EVERY_51, 17_596, 311, -128, (None, True)),
+    (float(np.float32(0.0113)), 5, 150, -5, (13, False)),
+])
+def test_code_scales_by_the_constants(
+    real: float, bias: int, magnitude: int, zero: int, how: tuple[int | None, bool]
+) -> None:
+    sums = layer([real], [bias], [magnitude])
+    found = TwoProducts.of(sums, zero, (-128, 127))
+    assert found is not None
+    assert (found.shift, found.rounded) == how
+    reach = 128 * magnitude
+    totals = np.arange(-reach, reach + 1, 11, np.int32)
+    b = KernelBuilder("probe")
+    x = b.buffer("x", Scalar.I32, len(totals))
+    y = b.buffer("y", Scalar.I32, len(totals), writable=True)
+    with b.loop("i", len(totals)) as i:
+        b.store(y, i, by_two_products(b, found, load(x, i), (-128, 127)))
+    scaled = np.zeros(len(totals), np.int32)
+    interpreter.run(b.finish(), [totals, scaled])
+    wanted = scale_in_float32(totals.astype(np.int64) + bias, real) + zero
+    np.testing.assert_array_equal(scaled, np.clip(wanted, -128, 127))
 
 
 def test_repeating_steps_need_a_rounded_product() -> None:
