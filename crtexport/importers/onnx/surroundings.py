@@ -1,4 +1,4 @@
-"""Which nodes of an ONNX graph compute and read a name, and what is before and behind a layer."""
+"""The nodes of an ONNX graph that compute and read a name, and those around a layer."""
 
 from __future__ import annotations
 
