@@ -140,8 +140,8 @@ def candidates(context: Context) -> list[Candidate]:
 
 def _tiles(layer: IntegerSumLayer, bits: int) -> list[tuple[FieldTile, bool, bool]]:
     """Returns the tiles in which sums are exact, each with whether it is seldom the best one, and
-    whether compilers of C make slow code of it: gcc loads more at once than there are registers
-    for."""
+    whether compilers of C make slow code of it: of sums of 64 bits, which they order themselves,
+    gcc loads more at once than there are registers for."""
     most = int(layer.sums.magnitudes.max(initial=0)) * _REACH
     pairs, many = Fields(bits, 8 // bits), Fields(bits, 1)
     one = layer.windows.pixels == 1
@@ -156,7 +156,10 @@ def _tiles(layer: IntegerSumLayer, bits: int) -> list[tuple[FieldTile, bool, boo
     in_c = [t for t in tiles if t.fields == small and t.step <= (8 // bits if one else 1)]
     first = max(in_c, key=lambda tile: tile.step, default=tiles[0])
     return [
-        (tile, tile.fields != usual or tile.step > (16 if one else 2 * bits), tile != first)
+        (
+            tile, tile.fields != usual or tile.step > (16 if one else 2 * bits),
+            tile != first and tile.fields.last is Scalar.I64,
+        )
         for tile in dict.fromkeys((first, *tiles))
     ]
 
@@ -225,7 +228,15 @@ class _FieldProducts(BlockedProducts):
         self.weights, self.lines, self.output = buffers
 
     def all_channels(self, pixels: list[Expr]) -> None:
-        several, rows = self.fields.channels, self.rows(pixels)
+        rows = self.rows(pixels)
+        if self.fields.last is Scalar.I64:
+            self._all_channels(rows)
+            return
+        with self.b.loop("channels", 1, assembled=True):
+            self._all_channels(rows)
+
+    def _all_channels(self, rows: list[Expr]) -> None:
+        several = self.fields.channels
         whole, rest = divmod(self.channels, several)
         with self.b.loop("block", whole) as block:
             self._block(rows, block, several)
