@@ -153,7 +153,10 @@ def _fpu(context: Context) -> list[Candidate] | None:
 
 
 def _blocks(context: Context, target: Target) -> list[Candidate]:
-    """The variants of layers for machines with few registers, or none that are known."""
+    """The variants of layers for machines with few registers, or none that are known. Their
+    weights must be constants: the bias has what the input's zero point makes of them."""
+    if is_computed_product(context):
+        return []
     from crtexport.schedules.scalar import conv_windows, gemm_blocks
     from crtexport.schedules.scalar.dot_product_step import step_for
 

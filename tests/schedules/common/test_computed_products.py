@@ -110,6 +110,21 @@ def test_every_variant_gives_what_the_reference_gives(
             np.testing.assert_array_equal(got, expected, err_msg=name)
 
 
+@pytest.mark.parametrize("units", [1, 2, 3, 4])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_layers_of_few_units_have_no_variant_for_constant_weights(
+    rows: int, units: int, tmp_path: Path
+) -> None:
+    """These add what the zero point makes of the weights to the bias while exporting."""
+    numbers = iter((3, rows, 20, units, -128, 1, 0, 0, 0, 0))
+    drawn = Drawn(lambda *_: next(numbers), "FULLY_CONNECTED", "int8")
+    (expected,) = run_reference(drawn.content, *drawn.inputs)
+    graph = drawn.graph(tmp_path)
+    for name, lowered in kernels(graph).items():
+        got = run(graph, lowered, *drawn.inputs)
+        np.testing.assert_array_equal(got, expected, err_msg=name)
+
+
 @pytest.mark.parametrize("board", BOARDS)
 def test_products_of_some_size_have_the_fast_variant(board: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
