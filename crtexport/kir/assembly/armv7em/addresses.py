@@ -191,7 +191,7 @@ class Addresses:
 
     @staticmethod
     def outside(terms: tuple[tuple[Symbol, int], ...]) -> Expr:
-        """What is from outside among ``terms``, as Kernel IR."""
+        """Returns what is from outside among ``terms``, as Kernel IR."""
         found = [(one, times) for one, times in terms if isinstance(one, kir.Var | kir.Binary)]
         result: Expr = const(0)
         for symbol, times in found:
