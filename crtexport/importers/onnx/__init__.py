@@ -18,14 +18,9 @@ from crtexport.importers.onnx.interface import read_inputs, read_outputs
 from crtexport.importers.onnx.messages import GraphInfo, OnnxModelInfo
 from crtexport.importers.onnx.messages import read as read_message
 from crtexport.importers.onnx.registry import load_table
+from crtexport.importers.onnx.surroundings import Surroundings
 from crtexport.importers.onnx.values import Value
-from crtexport.importers.onnx.walk import (
-    CallFrame,
-    NameScope,
-    Walker,
-    count_reads,
-    versions,
-)
+from crtexport.importers.onnx.walk import CallFrame, NameScope, Walker, versions
 from crtexport.importers.onnx.wire import Span
 from crtexport.ir.graph import Graph
 from crtexport.ir.numerics import Numerics
@@ -113,9 +108,7 @@ def _graph(
         _log.warning("what is double in the file is computed as float32")
     numerics = options.numerics or Numerics.ORT
     unsigned = set(builder.signed.values())
-    graph = with_integer_operators(
-        graph, builder.integers, unsigned, numerics, kept_real=builder.kept_real
-    )
+    graph = with_integer_operators(graph, builder.integers, unsigned, numerics)
     return LayerResults(graph, tuple(places.values()), unseen)
 
 
@@ -128,6 +121,9 @@ def _walked(
     for name, value in values.items():
         scope.define(name, value)
     names = [output.name for output in graph.outputs]
-    frame = CallFrame(scope, versions(model.opsets), {}, count_reads(graph.nodes, names))
-    Walker(builder, model, path, allow_outside=options.allow_outside).graph(graph, frame)
+    frame = CallFrame(scope, versions(model.opsets), {}, Surroundings(graph.nodes, names))
+    Walker(
+        builder, model, path, allow_outside=options.allow_outside,
+        integer_weights=options.numerics in (None, Numerics.ORT),
+    ).graph(graph, frame)
     return scope

@@ -64,8 +64,6 @@ class Builder:
         """The input of each Reshape, by its output."""
         self.integers: dict[int, int] = {}
         """The tensor of integers from which a constant of real numbers was dequantized."""
-        self.kept_real: set[str] = set()
-        """The origins of layers whose real weights aren't quantized."""
         self.signed: dict[int, int] = {}
         """The int8 tensor behind a uint8 tensor, whose zero point is 128 more."""
         self.floats: dict[int, int] = {}

@@ -20,7 +20,6 @@ from msgspec.structs import replace
 
 from crtexport.importers.onnx.byte_tables import table_of
 from crtexport.importers.onnx.layer_ends import end_of
-from crtexport.importers.onnx.quantized_constants import as_int8
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.numerics import Numerics
@@ -38,29 +37,25 @@ MOVERS = (
 _CHANNEL_AXIS: Mapping[type[ops.Op], int] = {
     ops.Conv2D: 0, ops.DepthwiseConv2D: 3, ops.FullyConnected: 0, ops.TransposeConv2D: 0,
 }
-WITH_REAL_WEIGHTS = ("Conv", "ConvTranspose", "Gemm")
-"""Operators whose real weights ONNX Runtime's optimizer quantizes (``WeightBiasQuantization``)."""
 _SHOWN = 6
 
 
 def with_integer_operators(
-    graph: Graph, integers: Mapping[int, int], unsigned: Collection[int], numerics: Numerics, *,
-    kept_real: Collection[str] = (),
+    graph: Graph, integers: Mapping[int, int], unsigned: Collection[int], numerics: Numerics
 ) -> Graph:
     """Returns the network with operators of integers in place of those of real numbers between
     DequantizeLinear and QuantizeLinear, where the results are the same.
 
     ``integers`` maps a constant of real numbers to the tensor of integers from which it is
     dequantized; ``unsigned`` are the tensors that were uint8 in the file. ``numerics`` is the
-    runtime whose integers are computed; with ONNX Runtime's, real weights become integers, but for
-    nodes whose origin is in ``kept_real``.
+    runtime whose integers are computed.
     """
     if not integers and not any(
         isinstance(node.op, ops.Dequantize | ops.Quantize) or _scales_in_floats(node)
         for node in graph.nodes
     ):
         return graph
-    return _Rewriting(graph, integers, unsigned, numerics, kept_real).result()
+    return _Rewriting(graph, integers, unsigned, numerics).result()
 
 
 def _scales_in_floats(node: Node) -> bool:
@@ -74,10 +69,9 @@ class _Rewriting:
 
     def __init__(
         self, graph: Graph, integers: Mapping[int, int], unsigned: Collection[int],
-        numerics: Numerics, kept_real: Collection[str],
+        numerics: Numerics,
     ) -> None:
         self._graph, self.unsigned, self.numerics = graph, set(unsigned), numerics
-        self.kept_real = kept_real
         self.tensors = list(graph.tensors)
         self.nodes: list[Node] = []
         self.real = dict(integers)
@@ -268,8 +262,6 @@ class _Rewriting:
         """Returns convolutions and fully connected layers with constant int8 weights."""
         x, w = self.bytes_of(node.inputs[0]), self.real.get(node.inputs[1] or 0)
         axis = _CHANNEL_AXIS[type(node.op)]
-        if w is None and x is not None:
-            w = self._quantized_weights(node)
         if x is None or w is None or self.tensors[w].constant is None or (
             self.type(w).dtype is not DType.INT8
         ):
@@ -284,18 +276,6 @@ class _Rewriting:
                 return None
             inputs.append(bias)
         return replace(node, inputs=tuple(inputs), outputs=(target,))
-
-    def _quantized_weights(self, node: Node) -> int | None:
-        """Returns int8 for the constant real weights of a layer; None where ONNX Runtime keeps
-        these."""
-        weights = self.tensors[node.inputs[1] or 0]
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
-        if self.numerics is not Numerics.ORT or weights.constant is None or not (
-            node.is_from(*WITH_REAL_WEIGHTS) and weights.type.dtype is DType.FLOAT32
-        ) or node.origin in self.kept_real or bias in self.real:
-            return None
-        self.tensors.append(as_int8(weights))
-        return len(self.tensors) - 1
 
     def _bias(self, tensor: int, x: int, w: int) -> int | None:
         """Returns the bias as int32 at the scale of the products; a float bias is rounded."""

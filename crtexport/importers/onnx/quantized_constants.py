@@ -91,19 +91,23 @@ def steps_of(
     return type_, ConstantRef(nbytes=type_.nbytes, made=made)
 
 
-def as_int8(tensor: Tensor) -> Tensor:
+def as_int8(tensor: Tensor) -> Tensor | None:
     """Returns a constant of float32 as int8 with one scale and zero point, as ONNX Runtime's
     optimizer quantizes the weights of a layer: its least and its largest number and 0 are within
-    the range."""
+    the range. None where no scale does that."""
     if tensor.constant is None:
         raise ValueError("only constants are known")
     low = high = np.float32(0)
     for piece in tensor.constant.chunks():
         values = np.frombuffer(piece, np.float32)
-        low, high = min(low, values.min(initial=0)), max(high, values.max(initial=0))
-    with np.errstate(over="ignore"):
+        # Of NaN these give NaN.
+        low = np.minimum(low, values.min(initial=0))
+        high = np.maximum(high, values.max(initial=0))
+    with np.errstate(all="ignore"):
         scale = np.float32(1) if low == high else (high - low) / np.float32(255)
         zero = np.rint(np.clip(np.float32(-128) - low / scale, -128, 127))
+    if not (np.isfinite(zero) and 0 < scale < np.inf):
+        return None
     quant = Quantization((float(scale),), (int(zero),))
     type_, constant = steps_of(tensor, DType.INT8, quant, None)
     return centred(replace(tensor, type=replace(type_, quant=quant), constant=constant))

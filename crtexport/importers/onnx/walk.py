@@ -3,7 +3,6 @@ graphs inside of them; keeps the value of each name."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
@@ -29,6 +28,7 @@ from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.other_floats import OtherFloats
 from crtexport.importers.onnx.registry import OperatorReader, find, unknown
+from crtexport.importers.onnx.surroundings import Surroundings
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.support.errors import CrtExportError
 
@@ -83,30 +83,33 @@ class NestedScope(NameScope):
 
 
 class CallFrame(Struct, frozen=True):
-    """The place of a walk: names, versions of operators, the attributes of the function, how often
-    names are read, and how deep this is."""
+    """The place of a walk: names, versions of operators, the attributes of the function, the nodes
+    around, and how deep this is."""
 
     scope: NameScope
     opsets: Opsets
     attributes: Mapping[str, Attribute]
-    reads: Mapping[str, int]
+    around: Surroundings
     depth: int = 0
     place: tuple[str, ...] = ()
 
 
 class Walker:
-    """Reads the nodes of a file into ``builder``. ``path`` is the file."""
+    """Reads the nodes of a file into ``builder``. ``path`` is the file. ``integer_weights``: layers
+    between quantized tensors get weights of integers, as with ONNX Runtime."""
 
     def __init__(
-        self, builder: Builder, model: OnnxModelInfo, path: Path, *, allow_outside: bool
+        self, builder: Builder, model: OnnxModelInfo, path: Path, *, allow_outside: bool,
+        integer_weights: bool,
     ) -> None:
         self.builder, self._floats = builder, OtherFloats(builder)
         self._path, self._outside = path, allow_outside
+        self._integer_weights = integer_weights
         self._functions = {
             (domain_of(f.domain), f.name, f.overload): f for f in model.functions
         }
         self._count = 0
-        self._frame = CallFrame(NameScope(), {}, {}, {})
+        self._frame = CallFrame(NameScope(), {}, {}, Surroundings())
 
     # -- tensors of the file
 
@@ -206,7 +209,26 @@ class Walker:
     def uses(self, name: str) -> int:
         """Returns how often nodes of the current graph, and those inside of them, read a name;
         graph outputs count, too."""
-        return self._frame.reads.get(name, 0)
+        return self._frame.around.reads.get(name, 0)
+
+    def added(self, name: str, *, first: bool = False) -> tuple[Value, str] | None:
+        """Returns what is added to a result (:meth:`Surroundings.added`), if it is known by now,
+        and the name of the sum."""
+        found = self._frame.around.added(name, first=first)
+        if found is None or found[0] not in self._frame.scope:
+            return None
+        return self._frame.scope[found[0]], found[1]
+
+    def scale_before(
+        self, name: str, result: str | None = None, *, clamped: bool = True
+    ) -> Value | None:
+        """Returns the scale of the integers before the layer that computes ``name``, if its weights
+        are to become integers, too (:meth:`Surroundings.scale_before`). ``result``: the name of the
+        sum, if another node adds the bias."""
+        if not self._integer_weights:
+            return None
+        scale = self._frame.around.scale_before(name, result or name, clamped=clamped)
+        return None if scale is None else self._frame.scope[scale]
 
     def _deeper(
         self, scope: NameScope, nodes: Sequence[NodeInfo], outputs: Sequence[Any],
@@ -220,7 +242,7 @@ class Walker:
             )
         names = [output if isinstance(output, str) else output.name for output in outputs]
         return replace(
-            frame, scope=scope, reads=count_reads(nodes, names), depth=frame.depth + 1,
+            frame, scope=scope, around=Surroundings(nodes, names), depth=frame.depth + 1,
             place=(*frame.place, self.builder.origin), **changes,
         )
 
@@ -342,16 +364,3 @@ def _check_count(row: OperatorReader, count: int) -> None:
 def versions(opsets: Sequence[Any]) -> dict[str, int]:
     """Returns the versions of operator sets by their domains."""
     return {domain_of(opset.domain): opset.version for opset in opsets}
-
-
-def count_reads(nodes: Sequence[NodeInfo], outputs: Sequence[str]) -> Counter[str]:
-    """Returns how often each name is read by nodes, graphs inside of them included, or is an
-    output."""
-    counts = Counter(outputs)
-    for node in nodes:
-        counts.update(node.inputs)
-        for attribute in node.attributes:
-            if attribute.g is not None:
-                names = [output.name for output in attribute.g.outputs]
-                counts += count_reads(attribute.g.nodes, names)
-    return counts

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from crtexport.importers.onnx.integer_weights import integer_weights, is_real_constant
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import element, joined, section
 from crtexport.importers.onnx.operators.numbers import combined
@@ -87,9 +88,28 @@ def constant_weights(node: OnnxNode, index: int, x: Value) -> Value:
 @operator("Conv", inputs=(2, 3), image=True)
 def conv(node: OnnxNode) -> Value:
     x = node.input(0)
-    w = constant_weights(node, 1, x)
-    bias = None if node.optional(2) is None else node.builder.arranged(node.input(2))
-    return convolved(node, x, w, bias, conv_axes(node, x.shape[2:], w.shape[2:]))
+    w, bias = integer_weights(
+        node, constant_weights(node, 1, x), node.optional(2), result=_with_added_bias(node)
+    )
+    return convolved(node, x, w, _arranged(node, bias), conv_axes(node, x.shape[2:], w.shape[2:]))
+
+
+def _arranged(node: OnnxNode, bias: Value | None) -> int | None:
+    return None if bias is None else node.builder.arranged(bias)
+
+
+def _with_added_bias(node: OnnxNode) -> str | None:
+    """Returns the name of the sum with a bias that an Add behind the convolution adds, as ONNX
+    Runtime's optimizer finds it; None if there is none."""
+    added = node.walk.added(node.info.outputs[0], first=True)
+    if added is None or node.optional(2) is not None:
+        return None
+    bias, units = added[0], node.input(1).shape[0]
+    rank = len(node.input(1).shape)
+    shape = (units, *(1,) * (rank - 2))
+    if bias.shape not in (shape, (1, *shape)) or not is_real_constant(node, bias):
+        return None
+    return added[1]
 
 
 def convolved(
@@ -157,15 +177,14 @@ def _volumes(node: OnnxNode, x: Value, batch: int) -> Value:
 def conv_transpose(node: OnnxNode) -> Value:
     """Each input cell adds its window to the output; groups are separate convolutions."""
     x = node.input(0)
-    w = constant_weights(node, 1, x)
+    w, bias = integer_weights(node, constant_weights(node, 1, x), node.optional(2))
     group = node.integer("group", 1)
     if w.shape[0] != x.shape[1] or group < 1 or w.shape[0] % group:
         raise CrtExportError(f"{group} groups, weights {w.shape} for {x.shape}")
     axes = transposed_axes(node, x.shape[2:], w.shape[2:])
     if any(min(axis.before, axis.after) < 0 for axis in axes):
         raise CrtExportError("the padding must not be negative")
-    bias = None if node.optional(2) is None else node.builder.arranged(node.input(2))
-    return _transposed(node, x, w, bias, axes)
+    return _transposed(node, x, w, _arranged(node, bias), axes)
 
 
 def _transposed(

@@ -10,6 +10,7 @@ from string import ascii_letters
 import numpy as np
 
 from crtexport.importers.onnx.builder import Blocks
+from crtexport.importers.onnx.integer_weights import integer_weights, is_real_constant
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import section
 from crtexport.importers.onnx.operators.numbers import combined, times
@@ -22,7 +23,7 @@ from crtexport.support.errors import CrtExportError
 
 @operator("MatMul", inputs=(2, 2))
 def matmul(node: OnnxNode) -> Value:
-    a, b = node.all()
+    a, b = node.input(0), _as_gemm(node)
     if not a.shape or not b.shape:
         raise CrtExportError(f"a scalar has no rows: {a.shape} and {b.shape}")
     rows, columns = len(a.shape) == 1, len(b.shape) == 1
@@ -47,6 +48,20 @@ def matmul(node: OnnxNode) -> Value:
     if columns:
         shape = shape[:-1]
     return node.builder.reshaped(made, shape)
+
+
+def _as_gemm(node: OnnxNode) -> Value:
+    """Returns the second factor: of integers, where ONNX Runtime's optimizer makes a Gemm of the
+    product and the Add of a bias, and this has such weights."""
+    a, b = node.all()
+    bias = node.walk.added(node.info.outputs[0])
+    if bias is None or len(b.shape) != 2 or bias[0].shape != b.shape[1:] or (
+        not is_real_constant(node, bias[0])
+    ):
+        return b
+    # A Gemm is of matrices: between others it has a Reshape behind it.
+    matrix = len(a.shape) == 2
+    return integer_weights(node, b, None, result=bias[1], clamped=matrix)[0]
 
 
 def fully_connected(node: OnnxNode, a: Value, b: Value, bias: int | None) -> Value:
@@ -115,7 +130,8 @@ def product(node: OnnxNode, a: Value, b: Value) -> Value:
 def gemm(node: OnnxNode) -> Value:
     """alpha * A * B + beta * C; constant factors go into constants."""
     node.ignore("broadcast")  # of opset 6
-    a, b, c = node.input(0), node.input(1), node.optional(2)
+    a = node.input(0)
+    b, c = integer_weights(node, node.input(1), node.optional(2))
     alpha, beta = node.real("alpha", 1.0), node.real("beta", 1.0)
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise CrtExportError(f"matrices must have 2 dimensions, found {a.shape} and {b.shape}")
@@ -129,8 +145,6 @@ def gemm(node: OnnxNode) -> Value:
     if not node.builder.is_constant(b) or node.builder.is_constant(a):
         made = times(node, product(node, a, b), alpha)
         return made if c is None else node.elementwise(Add(), made, c)
-    if alpha != 1 or (c is not None and (beta != 1 or len(c.shape) != 1)):
-        node.builder.kept_real.add(node.builder.origin)
     b = times(node, b, alpha)
     if c is not None and node.builder.is_constant(c) and c.elements in (1, units) and (
         _leading_ones(c.shape)
