@@ -37,6 +37,7 @@ from crtexport.quantization.ratios import (
     RefusedError,
     Samples,
     best_hint,
+    lost,
     ratios,
 )
 
@@ -268,14 +269,13 @@ def measure(exact: Any, quantized: Any, samples: Samples) -> list[LayerOutput]:
 
 def suspects(layers: list[LayerOutput]) -> list[str]:
     """Returns the layers whose results have lost most beside what they were given."""
-    clean = {layer.tensor: layer.error.sqnr for layer in layers}
-    lost = []
-    for layer in layers:
-        if layer.node is None or layer.type == "float32":
-            continue
-        given = min((clean[name] for name in layer.node.input if name in clean), default=math.inf)
-        lost.append((min(given, 200.0) - layer.error.sqnr, layer.node.name))
-    return [name for _, name in sorted(lost, key=lambda pair: -pair[0])[:CANDIDATES]]
+    known = {layer.tensor: layer.error for layer in layers}
+    found = [
+        (lost(layer.error, [known[name] for name in layer.node.input if name in known]),
+         layer.node.name)
+        for layer in layers if layer.node is not None and layer.type != "float32"
+    ]
+    return [name for _, name in sorted(found, key=lambda pair: -pair[0])[:CANDIDATES]]
 
 
 def ratio(

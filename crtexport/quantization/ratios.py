@@ -18,6 +18,7 @@ CANDIDATES = 3  # layers that are tried for the hint
 HINT_SAMPLES = 64
 ENOUGH = 30.0  # dB: outputs with less error, 3 % of the signal, need no hint
 GAIN = 3.0  # dB, half of the error, that a layer must be worth
+CLEAN = 60.0  # dB: what a layer is given that isn't measured, or has no error
 
 
 class RefusedError(Exception):
@@ -65,13 +66,32 @@ class Error:
     def sqnr(self) -> float:
         return decibels(np.sum(self.signal), np.sum(self.noise))
 
-    def worst(self) -> tuple[int, float] | None:
-        """Returns the channel with the largest error beside its signal; None without a signal."""
-        found = [
+    def channels(self) -> list[tuple[float, int]]:
+        """Returns the ratios of channels that have a signal, and their numbers."""
+        return [
             (decibels(signal, noise), channel) for channel, (signal, noise)
             in enumerate(zip(np.ravel(self.signal), np.ravel(self.noise))) if signal > 0
         ]
+
+    @property
+    def typical(self) -> float:
+        """Returns the ratio that half of the channels don't reach."""
+        found = sorted(ratio for ratio, _ in self.channels())
+        return found[len(found) // 2] if found else self.sqnr
+
+    def worst(self) -> tuple[int, float] | None:
+        """Returns the channel with the largest error beside its signal; None without a signal."""
+        found = self.channels()
         return (min(found)[1], min(found)[0]) if found else None
+
+
+def lost(own: Error, given: list[Error]) -> float:
+    """Returns by how many dB the result of a layer is worse than the worst of what it was given: as
+    a whole, or in a typical channel, where that is more, since one channel that is much larger than
+    the others hides their errors."""
+    whole = min((CLEAN, *(one.sqnr for one in given))) - own.sqnr
+    typical = min((CLEAN, *(one.typical for one in given))) - own.typical
+    return max(whole, typical)
 
 
 def best_hint(

@@ -30,6 +30,7 @@ from crtexport.quantization.ratios import (
     RefusedError,
     Samples,
     best_hint,
+    lost,
     ratios,
 )
 
@@ -178,43 +179,46 @@ def normalized(content: bytes) -> bytes:
     return bytes(builder.Output())
 
 
-def measured(quantizer: TfliteQuantizer, content: bytes) -> list[dict[str, Any]]:
-    """Returns the error of each layer's result that both networks have."""
+class LayerOutput:
+    """The result of a layer: its name, that of the layer's operator, and how it is stored."""
+
+    def __init__(self, name: str, operator: str, dtype: Any) -> None:
+        self.name, self.operator, self.type = name, operator, np.dtype(dtype).name
+        self.error = Error(-1)
+
+
+def measured(quantizer: TfliteQuantizer, content: bytes) -> list[LayerOutput]:
+    """Returns the results of layers that both networks have, with their errors."""
     other, exact = TfliteNetwork(content), quantizer.exact
-    layers = {
-        name: (operator, Error(-1)) for name, operator in quantizer.layers().items()
+    layers = [
+        LayerOutput(name, operator, other.by_name[name]["dtype"])
+        for name, operator in quantizer.layers().items()
         if name in other.by_name and operator not in _MOVES
-    }
+    ]
     for row in quantizer.rows():
         exact.feed(row)
         other.feed(row)
-        for name, (_, error) in layers.items():
-            error.add(exact.real(exact.by_name[name]), other.real(other.by_name[name]))
-    return [
-        {
-            "layer": name, "operator": operator, "output": name,
-            "type": np.dtype(other.by_name[name]["dtype"]).name, **ratios(error),
-        }
-        for name, (operator, error) in layers.items()
-    ]
+        for layer in layers:
+            layer.error.add(
+                exact.real(exact.by_name[layer.name]), other.real(other.by_name[layer.name])
+            )
+    return layers
 
 
-def suspects(quantizer: TfliteQuantizer, layers: list[dict[str, Any]]) -> list[str]:
+def suspects(quantizer: TfliteQuantizer, layers: list[LayerOutput]) -> list[str]:
     """Returns the layers whose results have lost most beside what they were given."""
-    found = {layer["layer"]: layer["sqnr"] for layer in layers}
+    known = {layer.name: layer.error for layer in layers}
     names = {index: tensor["name"] for index, tensor in quantizer.exact.tensors.items()}
-    lost = []
+    found = []
     for node in quantizer.exact.nodes:
-        own = found.get(names[node["outputs"][0]])
-        if own is None:
-            continue
-        given = [found[names[i]] for i in node["inputs"] if names.get(i) in found]
-        best = min((60.0 if ratio is None else ratio for ratio in given), default=60.0)
-        lost.append((best - own, names[node["outputs"][0]]))
-    return [name for _, name in sorted(lost, key=lambda pair: -pair[0])[:CANDIDATES]]
+        own = names[node["outputs"][0]]
+        if own in known:
+            given = [known[names[i]] for i in node["inputs"] if names.get(i) in known]
+            found.append((lost(known[own], given), own))
+    return [name for _, name in sorted(found, key=lambda pair: -pair[0])[:CANDIDATES]]
 
 
-def hint_for(quantizer: TfliteQuantizer, layers: list[dict[str, Any]]) -> dict[str, Any] | None:
+def hint_for(quantizer: TfliteQuantizer, layers: list[LayerOutput]) -> dict[str, Any] | None:
     """Returns the layer that is worth most in 16 bits or float, by trying."""
     before = quantizer.ratio()
     if before >= ENOUGH:
@@ -239,7 +243,13 @@ def answer(job: dict[str, Any], _folder: str) -> dict[str, Any]:
     names = [tensor["name"] for tensor in quantizer.exact.outputs]
     return {
         "library": f"ai-edge-quantizer {importlib.metadata.version('ai-edge-quantizer')}",
-        "layers": layers,
+        "layers": [
+            {
+                "layer": layer.name, "operator": layer.operator, "output": layer.name,
+                "type": layer.type, **ratios(layer.error),
+            }
+            for layer in layers
+        ],
         "outputs": [
             {"output": name, **ratios(error)} for name, error in zip(names, outputs)
         ],

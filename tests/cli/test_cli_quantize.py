@@ -16,6 +16,7 @@ import pytest
 from crtexport import package_actions
 from crtexport.cli.main import main
 from crtexport.firmware.board import load_board
+from crtexport.importers import load
 from crtexport.importers.formats import NO_CHOICES
 from crtexport.importers.onnx.constants import tensor_constant
 from crtexport.pipeline import driver
@@ -131,6 +132,52 @@ def test_the_hint_says_what_keeping_the_layer_gains(quantized: Quantize) -> None
     assert hint.after == pytest.approx(kept.outputs[0].sqnr)
     assert hint.after > hint.before + 3
     assert {layer.layer: layer.type for layer in kept.layers}[WIDE] == "float32"
+
+
+def test_the_hint_finds_a_channel_that_hides_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that is 300 times as large, before a Sigmoid through which nothing can be equalized: the
+    ratio of the whole result says nothing of the others. Following the hint gives what it says."""
+    require("gcc")
+    rng = np.random.default_rng(11)
+    arrays = {
+        "w0": rng.normal(size=(8, 3, 3, 3)) / 4, "w1": rng.normal(size=(8, 8, 3, 3)) / 8,
+        "w2": rng.normal(size=(5, 8, 1, 1)) / 2,
+    }
+    arrays["w1"][2] *= 300
+    nodes = [
+        node("Conv", ["image", "w0"], ["c0"], name="first"),
+        node("Relu", ["c0"], ["r0"]),
+        node("Conv", ["r0", "w1"], ["c1"], name="loud"),
+        node("Sigmoid", ["c1"], ["s"], name="curve"),
+        node("Conv", ["s", "w2"], ["y"], name="last"),
+    ]
+    body = graph(nodes, [value("image", INPUT)], ["y"], {
+        name: array.astype(np.float32) for name, array in arrays.items()
+    })
+    path, data = tmp_path / "net.onnx", images(SAMPLES)
+    path.write_bytes(model(body, version=18))
+    np.savez(tmp_path / "data.npz", image=data)
+    words = ["quantize", str(path), "--data", str(tmp_path / "data.npz"), "-o"]
+    assert main([*words, str(tmp_path / "plain.onnx")]) == 0
+    shown = re.search(
+        r"hint: (--keep16) (loud) takes the outputs from ([\d.]+) to ([\d.]+) dB",
+        capsys.readouterr().out,
+    )
+    assert shown is not None
+    *hint, before, after = shown.groups()
+    assert float(after) > float(before) + 15
+    assert main([*words, str(tmp_path / "kept.onnx"), *hint]) == 0
+    theirs = outputs(tmp_path / "kept.onnx", data)
+    assert decibels(outputs(path, data), theirs) == pytest.approx(float(after), abs=0.2)
+    exported = driver.export(
+        load(tmp_path / "kept.onnx"), board="host", emit="c", output=tmp_path / "kept.tar"
+    )
+    rows = package_actions.simulate(exported.path, {"image": data}, trust_package=True)
+    ours = np.stack([row["y"] for row in rows])
+    # Of floats that lie next to the middle of two steps either may be next.
+    assert (np.abs(ours - theirs) > 1e-6).mean() < 1e-3
 
 
 def test_int16_activations_lose_less(quantized: Quantize) -> None:
