@@ -371,7 +371,8 @@ def test_means_agree_with_the_reference(tmp_path: Path) -> None:
 
 
 def prepared(path: Path, board: str) -> Prepared:
-    return prepare(load(path), load_board(board))
+    """As one whole tensor after another."""
+    return prepare(load(path), load_board(board), ram=1 << 20)
 
 
 def test_layers_whose_maximum_is_all_that_is_wanted_need_no_memory_for_results(
