@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
+
+from tests.archives import unpack_archive
 
 SOME = ("tests/install", "tests/boards", "tests/importers/test_crtjson.py", "tests/mlf")
 """Tests of which each reads other parts of a checkout."""
@@ -23,8 +24,7 @@ def build(root: Path, folder: Path) -> tuple[Path, Path]:
 def check(archive: Path, wheel: Path, folder: Path) -> dict[str, str]:
     """Returns what is wrong with both, by what was tried: PyPI's own rules for the metadata and the
     readme, all tests collected in the unpacked archive, and some of them run there."""
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder / "unpacked", filter="data")
+    unpack_archive(archive, folder / "unpacked")
     (checkout,) = (folder / "unpacked").iterdir()
     pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider"]
     tried = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from crtexport.pipeline import driver
+from tests.archives import unpack_archive
 from tests.cli.support import DIGITS, DIGITS_IMAGES, DIGITS_LABELS
 from tests.helpers import require, require_module
 
@@ -70,8 +70,7 @@ def unpacked(
     made = driver.export(
         DIGITS, emit=emit, output=folder / "digits.tar", workspace=workspace, board="host"
     )
-    with tarfile.TarFile(made.path) as tar:
-        tar.extractall(folder / "model", filter="data")
+    unpack_archive(made.path, folder / "model")
     (folder / "model" / "runtime" / "include").rename(folder / "crt")
     images = np.load(DIGITS_IMAGES)["image"].reshape(-1, 64).tolist()
     labels = np.load(DIGITS_LABELS).tolist()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import subprocess
-import tarfile
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from crtexport.schedules.x86 import dense as x86_dense
 from crtexport.schedules.x86 import depthwise as x86_depthwise
 from crtexport.schedules.x86.bands import Band
 from crtexport.schedules.x86.machine import X86Machine, machine_of
+from tests.archives import unpack_archive
 from tests.helpers import require, require_processor, target_of
 from tests.lowered import lower, meaning, run
 from tests.tflite_builder import ModelBuilder
@@ -205,8 +205,7 @@ def test_objects_hold_the_instruction(features: str, tmp_path: Path) -> None:
     )
     package = tmp_path / "m.tar"
     crtexport.export(tmp_path / "m.tflite", board=board, emit="llvm", output=package)
-    with tarfile.open(package) as archive:
-        archive.extractall(tmp_path / "p", filter="data")
+    unpack_archive(package, tmp_path / "p")
     code = "".join(
         subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout
         for path in (tmp_path / "p").rglob("*.o")
