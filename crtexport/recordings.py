@@ -16,7 +16,7 @@ from crtexport.mlf.arrays import Array, bind_inputs, key_of, samples_for, sample
 from crtexport.mlf.marks import exported_here
 from crtexport.mlf.reader import Package
 from crtexport.simulation.package import simulate_models
-from crtexport.support.errors import RunFailedError, ToolMissingError
+from crtexport.support.errors import CrtExportError
 
 Arrays = Mapping[str, Array]
 
@@ -69,7 +69,8 @@ def _computed(
             rows[model.module][key_of(tensor)] for model in package.each for tensor in model.inputs
         ]
         results = firmware_run.run_all(parts, machine, [sample])
-    except (ToolMissingError, RunFailedError) as error:
+    except CrtExportError as error:
+        # As where there is a library for the board, but not the sources for this computer.
         return {}, error.problem
     return {
         model.module: {

@@ -129,7 +129,7 @@ def test_another_result_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def changed(file: object, *arguments: object, **options: object) -> object:
         array = usual(file, *arguments, **options)
-        if file != values:
+        if getattr(file, "name", file) not in (values, str(values)):
             return array
         seen.append(1)
         return array + np.float32(len(seen) - 1)

@@ -42,7 +42,8 @@ KINDS: tuple[type[Op], ...] = (
 def prepared(grown: Grown, board: str) -> Graph | None:
     """Returns the network as passes leave it for a board; None where a rule is broken."""
     try:
-        made = prepare(grown.graph, load_board(board), system_lib=False)
+        # For speed, nodes run one after the other.
+        made = prepare(grown.graph, load_board(board), system_lib=False, optimize="speed")
     except CrtExportError:
         return None
     return made.lowered.graph
