@@ -20,6 +20,7 @@ from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.options import ExportOptions
 from crtexport.plan.planner import RowPlans
 from crtexport.schedules.common.target_features import has_mve
+from crtexport.schedules.select.cost_model import machine_for
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.support.errors import CrtExportError
 
@@ -85,7 +86,9 @@ def usual(graph: Graph, around: Surroundings) -> LaidOut:
 
 def _within_spare(graph: Graph, around: Surroundings, whole: Made) -> LaidOut:
     found, ways = whole, None
-    if around.options.level(around.board.optimize) == "balanced":
+    # On computers, whose time no machine of the cost model tells, memory hardly matters.
+    known = machine_for(around.board.target) is not None
+    if known and around.options.level(around.board.optimize) == "balanced":
         ways = _ways(graph, around, whole)
         found = choice.cheap(ways, whole)
     if around.spare is not None and found[1].total > around.spare:

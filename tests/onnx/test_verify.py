@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from io import BufferedReader
 from pathlib import Path
 
 import numpy as np
@@ -129,7 +131,10 @@ def test_another_result_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def changed(file: object, *arguments: object, **options: object) -> object:
         array = usual(file, *arguments, **options)
-        if getattr(file, "name", file) not in (values, str(values)):
+        here = isinstance(file, BufferedReader) and os.path.samestat(
+            os.fstat(file.fileno()), values.stat()
+        )
+        if not here and file != values:
             return array
         seen.append(1)
         return array + np.float32(len(seen) - 1)
