@@ -71,7 +71,8 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
     if not target_features.has_dsp(target):
         return _arm(context, optimize)
     floats = context.numerics is Numerics.ORT and target_features.has_fpu(target)
-    return _dsp(context, optimize, floats=floats)
+    found = _dsp(context, optimize, floats=floats)
+    return [*found, *_winograd(context, floats=floats)] if optimize == "speed" else found
 
 
 def _unrolled(candidates: Iterable[Candidate], copies: int) -> list[Candidate]:
@@ -130,6 +131,13 @@ def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
             context, plane_geometry.FLOAT_PAIRS if floats else plane_geometry.PAIRS
         )
     )
+
+
+def _winograd(context: Context, *, floats: bool) -> list[Candidate]:
+    """Variants with fewer products, for which weights take three to four times the flash."""
+    from crtexport.schedules.scalar import smlad_winograd
+
+    return smlad_winograd.candidates(context, floats=floats)
 
 
 def _fpu(context: Context) -> list[Candidate] | None:
