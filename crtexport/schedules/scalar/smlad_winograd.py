@@ -388,21 +388,34 @@ class _Winograd:
         self, sums: list[list[Var]], first: Expr, start: Expr, word: Expr, count: int
     ) -> None:
         """``count`` words of the parts from ``word`` on, times those of the channels."""
-        b, channels = self.b, self.block.channels
+        tiles, channels = self.block.tiles, self.block.channels
         for place in range(count):
             at = add(word, const(place))
-            xs = [
-                b.let(f"x{place}_t{tile}", load(
-                    self.parts, add(first, at, const(tile * self.words))
-                ))
-                for tile in range(len(sums))
-            ]
-            for channel in range(channels):
-                index = add(start, mul(at, const(channels)), const(channel))
-                w = b.let(f"w{place}_c{channel}", load(self.weights, index))
-                for x, line in zip(xs, sums, strict=True):
-                    total = line[channel]
-                    b.assign(total, _i32("arm_smlad", w, x, total))
+            with self.b.named(f"at{place}"):
+                xs = [add(first, at, const(tile * self.words)) for tile in range(tiles)]
+                ws = [
+                    add(start, mul(at, const(channels)), const(channel))
+                    for channel in range(channels)
+                ]
+                self._products_of(sums, xs, ws)
+
+    def _products_of(self, sums: list[list[Var]], xs: list[Expr], ws: list[Expr]) -> None:
+        """The products of one word of each tile, at ``xs``, and of each channel, at ``ws``. Of
+        these the fewer are kept, and of the others one at a time."""
+        b = self.b
+        x, w = [
+            [functools.partial(b.let, f"{name}{number}", load(buffer, index))
+             for number, index in enumerate(indices)]
+            for name, buffer, indices in (("x_t", self.parts, xs), ("w_c", self.weights, ws))
+        ]
+        by_tile = len(xs) > len(ws)
+        kept = [one() for one in (w if by_tile else x)]
+        for outer, make in enumerate(x if by_tile else w):
+            value = make()
+            for inner, other in enumerate(kept):
+                tile, channel = (outer, inner) if by_tile else (inner, outer)
+                total = sums[tile][channel]
+                b.assign(total, _i32("arm_smlad", value, other, total))
 
     # ---- pixels
 
