@@ -33,8 +33,9 @@ def candidates(
     ``plain`` the variant without a schedule."""
     copies = _USUAL_COPIES[optimize]
     found = _registers(context, target, optimize)
+    fewer = _unrolled(_winograd(context, target, optimize), copies)
     if found:
-        return _unrolled(found, copies)
+        return _unrolled(found, copies) + fewer
     blocked = _blocks(context, target) or [plain]
     found = _unrolled(blocked, copies)
     for other in _COPIES:
@@ -43,7 +44,7 @@ def candidates(
                 replace(variant, name=f"{variant.name}, {other} copies")
                 for variant in _unrolled(blocked, other)
             ]
-    return found
+    return found + fewer
 
 
 def packed(context: Context, optimize: str) -> list[Candidate]:
@@ -70,9 +71,12 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return found
     if not target_features.has_dsp(target):
         return _arm(context, optimize)
-    floats = context.numerics is Numerics.ORT and target_features.has_fpu(target)
-    found = _dsp(context, optimize, floats=floats)
-    return [*found, *_winograd(context, floats=floats)] if optimize == "speed" else found
+    return _dsp(context, optimize, floats=_in_floats(context, target))
+
+
+def _in_floats(context: Context, target: Target) -> bool:
+    """Returns whether sums are scaled in floats."""
+    return context.numerics is Numerics.ORT and target_features.has_fpu(target)
 
 
 def _unrolled(candidates: Iterable[Candidate], copies: int) -> list[Candidate]:
@@ -133,11 +137,15 @@ def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
     )
 
 
-def _winograd(context: Context, *, floats: bool) -> list[Candidate]:
-    """Variants with fewer products, for which weights take three to four times the flash."""
+def _winograd(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """Variants with fewer products, whose weights take three to four times the flash: for speed
+    alone."""
+    arm = target.triple.startswith(_ARM) and target_features.has_dsp(target)
+    if optimize != "speed" or not arm or is_computed_product(context):
+        return []
     from crtexport.schedules.scalar import smlad_winograd
 
-    return smlad_winograd.candidates(context, floats=floats)
+    return smlad_winograd.candidates(context, floats=_in_floats(context, target))
 
 
 def _fpu(context: Context) -> list[Candidate] | None:

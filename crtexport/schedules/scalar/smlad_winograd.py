@@ -50,6 +50,7 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Expr, Scalar, Var
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, Packing
+from crtexport.schedules.common import scratch_room
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer, Windows
 from crtexport.schedules.common.loop_tiling import in_steps
@@ -75,6 +76,12 @@ _LEAST_DEPTH = 8
 """Input channels; of fewer, the products don't pay for the transforms."""
 MOST = 4 << 10
 """Bytes of the parts of cells of some tiles, where one block of tiles doesn't want more."""
+_SCRATCH = 32 << 10
+"""Bytes of scratch that are few enough; more only beside four times as many of tensors."""
+_WEIGHTS = 1 << 20
+"""Bytes of the parts of taps of a layer that are few enough."""
+_WORTH = 0.6
+"""The most products, of those that windows need, that are left where tiles overlap."""
 _WHOLE = 16
 """Words of two input channels that may be multiplied in one go: more don't fit a cache of code."""
 
@@ -109,10 +116,9 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
     scaling = int8_epilogue(context, layer.sums, op.activation, method)
     if scaling is None:
         return []
-    wide = layer.windows.y[2] // SIDE
     return [
-        Candidate(block.name, functools.partial(_lower, layer, scaling, block))
-        for block in BLOCKS if block.tiles <= wide and block.channels <= layer.channels
+        Candidate(block.name, functools.partial(_lower, layer, scaling, block), larger=True)
+        for block in _blocks(layer)
     ]
 
 
@@ -121,6 +127,26 @@ def _fits(op: Conv2D, windows: Windows) -> bool:
         op.stride == (1, 1) and op.dilation == (1, 1) and windows.x[3] >= _LEAST_DEPTH
         and windows.y[1] >= SIDE and max(windows.pad_before) < TAPS
     )
+
+
+def _blocks(layer: IntegerSumLayer) -> list[WinogradBlock]:
+    """Returns the one that computes the fewest tiles, of equal ones the first, if it is worth it.
+    """
+    windows, held = layer.windows, scratch_room.held(layer.context)
+    words = len(channel_pairs(windows.x[3]))
+    if -(-layer.channels // 2) * 2 * PARTS * words * 4 > _WEIGHTS:
+        return []
+    wide, high = windows.y[2], -(-windows.y[1] // SIDE)
+    found = {
+        block: Sizes.of(windows, block) for block in BLOCKS
+        if block.tiles <= wide // SIDE and block.channels <= layer.channels
+    }
+    worth = {
+        block: high * sizes.computed for block, sizes in found.items()
+        if high * sizes.computed * PARTS <= _WORTH * TAPS * TAPS * windows.y[1] * wide
+        and sizes.scratch(block) <= max(_SCRATCH, held // 4)
+    }
+    return [min(worth, key=lambda block: worth[block])] if worth else []
 
 
 def _lower(layer: IntegerSumLayer, scaling: Int8Epilogue, block: WinogradBlock) -> Lowered:
@@ -172,13 +198,42 @@ class WinogradWords(Packing, frozen=True):
 # ---- the kernel
 
 
-def tiles_at_once(windows: Windows, words: int, block: WinogradBlock) -> int:
-    """Returns the number of tiles, of two rows of pixels, whose parts are there at a time: the
-    fewest tiles in all, of which the last may be computed twice; of these the most."""
-    tile, wide = PARTS * words * 4, windows.y[2] // SIDE
-    most = max(MOST // tile, block.tiles)
-    sizes = range(block.tiles, min(most, wide) + 1, block.tiles)
-    return min(sizes, key=lambda n: (-(-windows.y[2] // (SIDE * n)) * n, -n))
+class Sizes(Struct, frozen=True):
+    """``words`` of a cell, ``columns`` of cells that two rows of pixels see, and the ``tiles`` of
+    these rows whose parts are there at a time; ``computed`` are all, of which some are computed
+    twice where the last ones begin earlier."""
+
+    words: int
+    columns: int
+    tiles: int
+    computed: int
+
+    @staticmethod
+    def of(windows: Windows, block: WinogradBlock) -> Sizes:
+        """Returns the sizes with which the fewest tiles are computed; of these the most at a time.
+        """
+        words, wide = len(channel_pairs(windows.x[3])), windows.y[2]
+        most = max(MOST // (PARTS * words * 4), block.tiles)
+        tiles, computed = min(
+            ((n, -(-wide // (SIDE * n)) * n)
+             for n in range(block.tiles, min(most, wide // SIDE) + 1, block.tiles)),
+            key=lambda one: (one[1], -one[0]),
+        )
+        return Sizes(words, wide + TAPS - 1, tiles, computed)
+
+    @property
+    def row(self) -> int:
+        """Words of a row of parts of columns."""
+        return self.columns * self.words
+
+    @property
+    def part(self) -> int:
+        """Words of one of the parts of all tiles."""
+        return self.tiles * self.words
+
+    def scratch(self, block: WinogradBlock) -> int:
+        """Returns the bytes of all parts and of their sums."""
+        return 4 * (CELLS * self.row + PARTS * (self.part + self.tiles * block.channels))
 
 
 class _Winograd:
@@ -190,7 +245,8 @@ class _Winograd:
     ) -> None:
         self.b, self.windows, self.channels = lowering.b, layer.windows, layer.channels
         self.scaling, self.block, self.depth = scaling, block, layer.windows.x[3]
-        self.words = len(channel_pairs(self.depth))
+        self.sizes = Sizes.of(layer.windows, block)
+        self.words = self.sizes.words
         self.zero = layer.sums.zero_point
         self.x = lowering.input(0, "input")
         self.weights = lowering.packed(
@@ -200,11 +256,8 @@ class _Winograd:
         )
         scaling.begin(lowering)
         self.output = lowering.output(noalias=False)
-        self.tiles = tiles_at_once(self.windows, self.words, block)
-        self.columns = self.windows.y[2] + TAPS - 1
-        self.row = self.columns * self.words
+        self.tiles, self.row, self.part = self.sizes.tiles, self.sizes.row, self.sizes.part
         self.lines = lowering.scratch("lines", Scalar.I32, CELLS * self.row)
-        self.part = self.tiles * self.words
         self.parts = lowering.scratch("parts", Scalar.I32, PARTS * self.part)
         self.sums = lowering.scratch("sums", Scalar.I32, PARTS * self.tiles * block.channels)
 
@@ -234,7 +287,7 @@ class _Winograd:
     @property
     def _inside(self) -> int:
         """Columns of the image that windows see."""
-        return min(self.windows.x[2], self.columns - self._left)
+        return min(self.windows.x[2], self.sizes.columns - self._left)
 
     def _fill_sides(self) -> None:
         """Stores the parts of columns in the padding, which stay as they are."""
@@ -243,7 +296,7 @@ class _Winograd:
         values = [0, _pair(2 * self.zero), 0, 0]
         behind = self._left + self._inside
         for name, first, count in (
-            ("left", 0, self._left), ("right", behind, self.columns - behind)
+            ("left", 0, self._left), ("right", behind, self.sizes.columns - behind)
         ):
             with b.loop(name, count * words) as at:
                 for line, value in enumerate(values):
