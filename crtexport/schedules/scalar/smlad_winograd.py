@@ -422,7 +422,10 @@ class _Winograd:
         """The sums of all parts, with the weights from ``weights`` on."""
         b, words, tiles, channels = self.b, self.words, self.block.tiles, self.block.channels
         step = -(-words // -(-words // _WHOLE))
-        with b.loop("part", PARTS) as part, b.loop("tiles", self.tiles // tiles) as some:
+        with (
+            b.loop("part", PARTS, unroll=1) as part,
+            b.loop("tiles", self.tiles // tiles, unroll=1) as some,
+        ):
             sums = [
                 [b.local(f"sum_t{tile}_c{channel}", i32(0)) for channel in range(channels)]
                 for tile in range(tiles)
