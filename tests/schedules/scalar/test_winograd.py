@@ -25,8 +25,8 @@ from crtexport.lowering import operator_table
 from crtexport.lowering.registry import Context, Derived
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline.driver import prepare
-from crtexport.schedules.scalar import smlad_winograd
-from crtexport.schedules.scalar.smlad_winograd import (
+from crtexport.schedules.scalar import smlad_winograd, winograd_tiles
+from crtexport.schedules.scalar.winograd_tiles import (
     PARTS,
     WinogradBlock,
     WinogradWords,
@@ -114,7 +114,7 @@ def test_drawn_layers_give_plain_sums(block: WinogradBlock, data: st.DataObject)
 def test_any_number_of_tiles_at_a_time_gives_plain_sums(
     block: WinogradBlock, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(smlad_winograd, "MOST", most)
+    monkeypatch.setattr(winograd_tiles, "MOST", most)
     shape = (1, 5, 35, 10)
     value = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
     expected = assert_exact(convolution(shape, 9, (1, 1, 1, 1)), value, block)
