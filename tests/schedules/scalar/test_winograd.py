@@ -288,8 +288,8 @@ def test_weights_are_stored_once_for_each_part() -> None:
 
 
 def test_packed_weights_stay_packed() -> None:
-    weights = np.random.default_rng(2).integers(-8, 8, (16, 3, 3, 16)).astype(np.int8)
-    graph = convolution((1, 16, 16, 16), 16, (1, 1, 1, 1), weights=weights)
+    weights = np.random.default_rng(2).integers(-8, 8, (12, 3, 3, 8)).astype(np.int8)
+    graph = convolution((1, 16, 16, 8), 12, (1, 1, 1, 1), weights=weights)
     (node,) = prepare(graph, load_board(BOARD), optimize="speed", weights="packed").lowered.nodes
     assert any("unpacked" in name for name in node.candidates)
     assert not any("winograd" in name for name in node.candidates)
