@@ -148,6 +148,16 @@ def samples_for(
     return pattern_inputs(tensors) if arrays is None else bind_inputs(tensors, arrays)
 
 
+def samples_of_package(
+    models: Mapping[str, Sequence[PackageTensor]], arrays: Mapping[str, Array] | None
+) -> dict[str, InputSamples]:
+    """Returns :func:`samples_of_models`; where there is one model, names of arrays are those of its
+    inputs alone."""
+    if len(models) == 1:
+        return {name: samples_for(tensors, arrays) for name, tensors in models.items()}
+    return samples_of_models(models, arrays)
+
+
 def samples_of_models(
     models: Mapping[str, Sequence[PackageTensor]], arrays: Mapping[str, Array] | None
 ) -> dict[str, InputSamples]:

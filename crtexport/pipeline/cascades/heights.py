@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Node
 from crtexport.lowering.rows.bands import cascade
 from crtexport.lowering.rows.schedule import Move, band_heights, row_schedule
-from crtexport.pipeline.cascades.costs import BandCosts, Work
+from crtexport.pipeline.cascades.costs import BandCosts, KernelTotals
 from crtexport.pipeline.cascades.least_rows import LeastRows
 from crtexport.plan.live_bytes import live_bytes
 from crtexport.plan.rows import row_bytes
@@ -49,12 +49,12 @@ class Choice(Struct, frozen=True):
     heights: tuple[int, ...]
     rests: bool
     nbytes: int
-    work: Work
+    work: KernelTotals
     cost: float
 
     @property
     def instructions(self) -> int:
-        """Those of all parts."""
+        """Returns the instructions of all parts."""
         return self.work.instructions
 
 
@@ -207,7 +207,7 @@ class _Measuring:
         for move, count in moves.items():
             one = costs.moving(move.tensor, move.rows)
             runs = round(count / part)
-            work += Work(time=runs * one.time)
+            work += KernelTotals(time=runs * one.time)
         return replace(choice, nbytes=live.peak, work=work)
 
 

@@ -17,7 +17,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.rows.bands import cascade
-from crtexport.pipeline.cascades.costs import BandCosts, Work, time_of
+from crtexport.pipeline.cascades.costs import BandCosts, KernelTotals, time_of
 from crtexport.pipeline.cascades.heights import Choice, choices
 from crtexport.pipeline.cascades.images import as_images, fed_tensor
 from crtexport.pipeline.cascades.segments import Segment, Segments
@@ -44,11 +44,11 @@ class Way(Struct, frozen=True):
 
     cascades: tuple[tuple[Segment, Choice], ...]
     nbytes: int
-    more: Work
+    more: KernelTotals
 
     @property
     def instructions(self) -> int:
-        """Those that it takes more."""
+        """Returns the instructions that it takes more."""
         return self.more.instructions
 
     @property
@@ -88,7 +88,7 @@ class Ways:
 
     @property
     def time(self) -> int:
-        """The time of one whole tensor after another, as estimated, in the unit of ``Work``."""
+        """The time of one whole tensor after another, as estimated, as in ``KernelTotals``."""
         return self._costs.time
 
     def time_of(self, made: Made) -> int:
@@ -155,7 +155,7 @@ class Ways:
             return None
         path = self._segments.within(max(nbytes, most))
         taken: list[tuple[Segment, Choice]] = []
-        worst, more = 0, Work()
+        worst, more = 0, KernelTotals()
         for segment in path:
             if not segment.rows:
                 worst = max(worst, segment.nbytes)

@@ -115,8 +115,8 @@ class ByEstimate:
             node.op, context.graph.numerics, tuple(variant.name for variant in variants),
             tuple(None if one is None else (one.type, one.constant) for one in given),
         )
-        found = self._known.get(key)
-        if found is None or node.parts:  # of which more matters
+        found = None if node.parts else self._known.get(key)  # of parts more matters
+        if found is None:
             found = [estimate(one.make().kernel, machine, flash=self._flash) for one in variants]
             self._known[key] = found
         return found

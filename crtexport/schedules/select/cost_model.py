@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from crtexport.kir import language as kir
+from crtexport.kir.assembly.armv7em.patterns import upper_of_product
 from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Scalar
 from crtexport.kir.linear_form import linear_form, split_constant
 from crtexport.kir.walk import walk
@@ -326,9 +327,9 @@ class _Walk:
         return depth
 
     def _cast(self, expr: kir.Cast) -> int:
-        factors = _factors_of_high_word(expr) if self.high else None
-        if factors is not None:
-            depth = self._deepest(factors)
+        product = upper_of_product(expr) if self.high else None
+        if product is not None:
+            depth = self._deepest(product[:2])
             self._count(_SIMPLE, depth)
             return depth
         depth = self._value(expr.value)
@@ -415,21 +416,6 @@ class _Walk:
                 name = f"{_OTHER}{len(terms)}"
                 terms[name] = factor
                 return self._value(term)
-
-
-def _factors_of_high_word(expr: kir.Cast) -> tuple[Expr, Expr] | None:
-    """Returns the two words of whose product ``expr`` is the upper word; None if it is none."""
-    match expr:
-        case kir.Cast(
-            kir.Binary(
-                BinaryOp.SHR,
-                kir.Binary(BinaryOp.MUL, kir.Cast(a, Scalar.I64), kir.Cast(b, Scalar.I64)),
-                kir.Const(32),
-            ),
-            Scalar.I32,
-        ) if a.type is b.type is Scalar.I32:
-            return a, b
-    return None
 
 
 def _weights(*weights: float) -> dict[Work, float]:

@@ -34,9 +34,10 @@ from crtexport.kir.text import expression
 LEAST_OFFSET, MOST_OFFSET = -255, 4095
 """Of an access of a byte, half word or word."""
 
-Symbol = Loop | kir.Var | kir.Binary | Register
-"""The number of a loop's turn, a variable or a quotient from outside, or a value that is computed
-inside."""
+Outside = kir.Var | kir.Binary
+"""A variable or a quotient from outside."""
+Symbol = Loop | Outside | Register
+"""The number of a loop's turn, what is from outside, or a value that is computed inside."""
 
 
 class Linear(Struct, frozen=True):
@@ -192,7 +193,7 @@ class Addresses:
     @staticmethod
     def outside(terms: tuple[tuple[Symbol, int], ...]) -> Expr:
         """Returns the sum of those ``terms`` that are from outside, as Kernel IR."""
-        found = [(one, times) for one, times in terms if isinstance(one, kir.Var | kir.Binary)]
+        found = [(one, times) for one, times in terms if isinstance(one, Outside)]
         result: Expr = const(0)
         for symbol, times in found:
             result = add(result, mul(symbol, const(times)))

@@ -61,7 +61,6 @@ def ordered(graph: Graph, room: int) -> Ordered | None:
     """
     best: Ordered | None = None
     products: _Run | None = None
-    least = in_any_order(graph.body, graph.features)
     reserving = (True, False) if graph.begin_sums else (False,)
     for free in range(_MOST_FREE + 1):
         better = False
@@ -74,7 +73,7 @@ def ordered(graph: Graph, room: int) -> Ordered | None:
                 products = run.copy()
             found = run.result(limit)
             if found is not None:
-                if found.cycles == least:
+                if found.cycles == graph.shortest:
                     return found
                 best, better, reserving = found, True, (reserves,)
         if best is not None and not better:
@@ -97,6 +96,7 @@ class Graph:
     def __init__(self, body: Sequence[Instruction], facts: Facts, features: Features) -> None:
         self.body, self.features = body, features
         self.least = [least_cycles(one, features) for one in body]
+        self.shortest = in_any_order(body, features)
         count = len(body)
         self.after: list[set[int]] = [set() for _ in range(count)]
         self.reads: list[tuple[int, ...]] = []

@@ -11,7 +11,7 @@ from collections import Counter
 from msgspec import Struct
 
 from crtexport.kir import language as kir
-from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear, Symbol
+from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear, Outside, Symbol
 from crtexport.kir.assembly.armv7em.instructions import (
     Block,
     Constant,
@@ -111,7 +111,7 @@ class Values:
 
     def _quotient(self, whole: Linear, divisor: Expr) -> Symbol:
         """The quotient of an index, which is computed outside if all of the index is from there."""
-        if all(isinstance(one, kir.Var | kir.Binary) for one, _ in whole.terms):
+        if all(isinstance(one, Outside) for one, _ in whole.terms):
             index = add(self.addresses.outside(whole.terms), kir.Const(whole.constant, _INDEX))
             return kir.Binary(BinaryOp.DIV, index, divisor)
         known = self.quotients.setdefault(self.loops[-1].block, {})
@@ -141,8 +141,7 @@ class Values:
         for symbol, times in terms:
             value = (
                 self.addresses.turn(symbol) if isinstance(symbol, Loop)
-                else self.addresses.argument("", symbol)
-                if isinstance(symbol, kir.Var | kir.Binary)
+                else self.addresses.argument("", symbol) if isinstance(symbol, Outside)
                 else symbol
             )
             result = self._scaled(result, value, times)
