@@ -17,7 +17,7 @@ from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, BlockPacking
 from crtexport.schedules.common.float_layers import Floats, Numbers, layer_of
 from crtexport.schedules.common.padded_row_ring import Ring, geometry
-from crtexport.schedules.common.row_products import Segment, cover
+from crtexport.schedules.common.row_products import RowSegment, cover
 from crtexport.schedules.mve.requantize import LANES, limited
 
 SUMS = 6
@@ -136,7 +136,7 @@ class _MveFloatProducts:
         lanes[self.units :] = -1
         self._table = _Table(lowering, numbers, packed, lanes)
 
-    def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
+    def emit(self, segments: Sequence[RowSegment], output: Buffer, targets: Sequence[Expr]) -> None:
         """``targets``: the index of the first unit's result of each row."""
         rest = self.units % (self.wide * LANES)
         whole = self.blocks - 1 if rest else self.blocks
@@ -146,7 +146,7 @@ class _MveFloatProducts:
             self._block(segments, output, targets, const(whole), rest)
 
     def _block(
-        self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr], block: Expr,
+        self, segments: Sequence[RowSegment], output: Buffer, targets: Sequence[Expr], block: Expr,
         count: int,
     ) -> None:
         b, step = self.b, self.wide * LANES
@@ -172,7 +172,7 @@ class _MveFloatProducts:
                         result = self._table.result(acc, places[i])
                     b.store_vector(output, add(target, places[i]), result, stored)
 
-    def _step(self, accs: list[list[Var]], segment: Segment, at: Expr, d: Expr) -> None:
+    def _step(self, accs: list[list[Var]], segment: RowSegment, at: Expr, d: Expr) -> None:
         """One value of each row times all units of the block."""
         b = self.b
         weights = [self._table.weights(add(at, const(i * LANES))) for i in range(self.wide)]
@@ -201,7 +201,7 @@ def _rows(
         lines = [add(first, const(i)) for i in range(product.high)]
         starts = tuple(b.let("row_start", mul(line, const(depth))) for line in lines)
         targets = [b.let("y", mul(line, const(product.units))) for line in lines]
-        product.emit([Segment(x, starts, depth)], output, targets)
+        product.emit([RowSegment(x, starts, depth)], output, targets)
 
     cover(b, rows, product.high, block)
     return lowering.finish()
@@ -234,7 +234,7 @@ def _convolution(context: Context, op: Conv2D) -> Lowered | None:
             pixels = [add(first, const(i)) for i in range(product.high)]
             columns = [mul(pixel, const(window.stride[1] * x[3])) for pixel in pixels]
             segments = [
-                Segment(ring.rows, tuple(
+                RowSegment(ring.rows, tuple(
                     b.let("at", add(rows[ky], column, const(kx * window.dilation[1] * x[3])))
                     for column in columns
                 ), taps * x[3])

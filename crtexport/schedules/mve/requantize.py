@@ -187,19 +187,19 @@ class Scaler:
     def eight(self, even: Expr, odd: Expr, first: Expr) -> Expr:
         """The i16x8 of results for the sums of two vectors from ``first`` on, which has the even
         lanes."""
-        wide = []
+        scaled = []
         for i, acc in enumerate((even, odd)):
             with self.b.named(("even", "odd")[i]):
-                wide.append(self.scaled(acc, add(first, const(i))))
-        return self.narrow(*wide)
+                scaled.append(self.scaled(acc, add(first, const(i))))
+        return self.narrow(*scaled)
 
-    def narrow(self, *wide: Expr) -> Expr:
+    def narrow(self, *scaled: Expr) -> Expr:
         """The results, in a vector, of those of a vector of sums; of two, whose lanes are
         even and odd in turn, in one of twice as many lanes."""
         b, sums = self.b, self.sums
-        if len(wide) == 1:
-            return clamped(b, wide[0], sums.zero, (sums.low, sums.high))
-        value = call("mve_narrow_s32", *wide, type_=Scalar.I16X8)
+        if len(scaled) == 1:
+            return clamped(b, scaled[0], sums.zero, (sums.low, sums.high))
+        value = call("mve_narrow_s32", *scaled, type_=Scalar.I16X8)
         if sums.zero:
             zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
             value = call("mve_qadd_s16", value, zero, type_=Scalar.I16X8)

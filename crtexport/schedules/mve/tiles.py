@@ -55,7 +55,7 @@ class MveTile(Struct, frozen=True):
         return f"{self.rows} rows, {self.units} units, {kind}"
 
     @property
-    def together(self) -> int:
+    def units_at_once(self) -> int:
         """Units that are multiplied at the same time."""
         return LANES if self.rows == 1 else 2
 
@@ -133,7 +133,7 @@ def _interval(tile: MveTile, chunks: int, sums: Sums) -> int:
     high, vectors = tile.rows, tile.units // LANES
     narrow = 2 if tile.units >= EIGHT else 3
     multiply = tile.units * high * chunks + high * vectors
-    memory = tile.units // tile.together * high * chunks + tile.units * chunks
+    memory = tile.units // tile.units_at_once * high * chunks + tile.units * chunks
     memory += vectors * sums.columns + tile.units // tile.stored * high
     integer = high * vectors * (3 + narrow + sums.integer_steps - 1)
     busy = max(2 * multiply, 2 * memory, 2 * integer)

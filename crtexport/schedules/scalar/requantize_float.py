@@ -195,19 +195,19 @@ class FloatEpilogue(Int8Epilogue):
         values = self.values(number)
         return ChannelConstants(i32(0), values[2], values[4], (values[0], values[1], values[3]))
 
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+    def made(self, accumulator: Expr, values: Sequence[Expr]) -> Expr:
         low, high, factor, bias, scale = values
         b = self.b
         addend = or_(
             shl(cast(high, Scalar.I64), const(_WORD, Scalar.I64)),
             cast(cast(low, Scalar.U32), Scalar.I64),
         )
-        product = mul(cast(whole, Scalar.I64), cast(factor, Scalar.I64))
+        product = mul(cast(accumulator, Scalar.I64), cast(factor, Scalar.I64))
         total = b.let("total", wrap_add(product, b.let("addend", addend)))
         scaled = b.local("scaled", cast(shr(total, const(_WORD, Scalar.I64)), Scalar.I32))
         with b.if_(lt(cast(total, Scalar.U32), const(1 << self._bits, Scalar.U32))):
             real = call("f32_from_bits", scale, type_=Scalar.F32)
-            b.assign(scaled, add(in_floats(b, wrap_add(whole, bias), real), i32(self._zero)))
+            b.assign(scaled, add(in_floats(b, wrap_add(accumulator, bias), real), i32(self._zero)))
         return cast(clamp(scaled, *self._range), Scalar.I8)
 
     def result(self, total: Expr, channel: ChannelConstants) -> Expr:

@@ -107,11 +107,11 @@ class Records(Struct, frozen=True):
             )
         return found
 
-    def added(self, configuration: Configuration, more: Mapping[str, Measured]) -> Records:
-        """With the measurements of ``more``, which replace older ones."""
+    def added(self, configuration: Configuration, measurements: Mapping[str, Measured]) -> Records:
+        """With ``measurements``, which replace older ones."""
         kept = tuple(section for section in self.sections if section[0] != configuration)
-        together = {**self.of(configuration), **more}
-        return Records(self.path, (*kept, (configuration, together)))
+        measured = {**self.of(configuration), **measurements}
+        return Records(self.path, (*kept, (configuration, measured)))
 
     def write(self) -> None:
         """Puts the file in place, in one step, the same bytes for the same records."""
@@ -168,10 +168,10 @@ class ByRecord:
         self.sha256 = sha256
 
     def __call__(
-        self, context: Context, found: Sequence[Candidate], part: float
+        self, context: Context, candidates: Sequence[Candidate], part: float
     ) -> Candidate:
-        first = self._otherwise(context, found, part)
-        ordered = [first, *(candidate for candidate in found if candidate.name != first.name)]
+        first = self._otherwise(context, candidates, part)
+        ordered = [first, *(candidate for candidate in candidates if candidate.name != first.name)]
         known = [
             (candidate, record) for candidate in ordered
             if (record := self._measured.get(digest(candidate.make().kernel))) is not None

@@ -16,10 +16,10 @@ from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     Argument,
     Block,
-    Constant,
+    ConstantRegister,
     Instruction,
     Loop,
-    Memory,
+    MemoryOperand,
     Node,
     Register,
     UnsupportedError,
@@ -106,7 +106,7 @@ class Addresses:
 
     def memory(
         self, buffer: Buffer, index: Linear, size: int, around: Sequence[Loop]
-    ) -> Memory:
+    ) -> MemoryOperand:
         """Returns the place of an access of ``size`` bytes in the loops ``around``."""
         each = buffer.dtype.itemsize
         offset = index.constant * each
@@ -127,7 +127,7 @@ class Addresses:
         for loop in around:
             if loop.depth > pointer.home.depth:
                 pointer.steps[loop] = steps.get(loop, 0)
-        return Memory(
+        return MemoryOperand(
             buffer.name, (buffer.name, index.terms), offset, pointer.register,
             offset - pointer.origin, size,
         )
@@ -166,7 +166,7 @@ class Addresses:
         elif times == 1 << shift:
             made = Instruction(f"add {{w}}, {{0}}, {{1}}, lsl #{shift}", (result,), (base, value))
         else:
-            factor = Constant("factor", value=times)
+            factor = ConstantRegister("factor", value=times)
             made = Instruction(
                 "mla {w}, {1}, {2}, {0}", (result,), (base, value, factor), adds=base
             )

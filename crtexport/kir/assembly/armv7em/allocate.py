@@ -18,16 +18,16 @@ from crtexport.kir.assembly.armv7em.instructions import (
     STACK,
     Block,
     Branch,
-    Constant,
+    ConstantRegister,
     Instruction,
     Kind,
     Loop,
-    Memory,
+    MemoryOperand,
     Node,
     Register,
     UnsupportedError,
 )
-from crtexport.kir.assembly.armv7em.order import Facts, Graph, Ordered, ordered
+from crtexport.kir.assembly.armv7em.order import BlockFacts, DependenceGraph, Ordered, ordered
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.timing import TAKEN, in_any_order
 from crtexport.kir.language import Const
@@ -113,7 +113,7 @@ def _ordered(registers: Iterable[Register]) -> list[Register]:
 
 
 def _variables(instruction: Instruction) -> Iterator[Register]:
-    return (r for r in instruction.wanted if not isinstance(r, Constant) and r is not STACK)
+    return (r for r in instruction.wanted if not isinstance(r, ConstantRegister) and r is not STACK)
 
 
 class Allocation:
@@ -136,7 +136,7 @@ class Allocation:
             - {r for one in block.body + block.tail for r in one.writes}
             for block in times
         }
-        self._graphs: dict[object, Graph] = {}
+        self._graphs: dict[object, DependenceGraph] = {}
         self._known: dict[object, Ordered | None] = {}
 
     def result(self) -> Placed:
@@ -211,7 +211,8 @@ class Allocation:
         here = block, tuple(one for one in stack if one in used)
         if here not in self._graphs:
             changed, tail = self._loaded(block, body, stack)
-            self._graphs[here] = Graph(changed, Facts(self.apart, needed, tail), self.features)
+            facts = BlockFacts(self.apart, needed, tail)
+            self._graphs[here] = DependenceGraph(changed, facts, self.features)
         key = here, room
         if key not in self._known:
             self._known[key] = ordered(self._graphs[here], room)
@@ -337,8 +338,8 @@ class _Spans:
             self.spans.setdefault(register, []).append((begin, max(end, begin + 1)))
 
 
-def _slot(register: Register) -> Memory:
-    return Memory("", register, 0, STACK, 0, 4)
+def _slot(register: Register) -> MemoryOperand:
+    return MemoryOperand("", register, 0, STACK, 0, 4)
 
 
 def _renamed(instruction: Instruction, names: Mapping[Register, Register]) -> Instruction:

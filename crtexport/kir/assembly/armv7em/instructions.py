@@ -32,7 +32,7 @@ STACK = Register("sp")
 """Its pointer, which is never anything else."""
 
 
-class Constant(Register, eq=False):
+class ConstantRegister(Register, eq=False):
     """A value that is the same everywhere, so that any instruction can have it made before it."""
 
     value: int = 0
@@ -53,7 +53,7 @@ class Kind(enum.Enum):
     STORE = "a store"
 
 
-class Memory(Struct):
+class MemoryOperand(Struct):
     """The place that a load or store accesses: ``size`` bytes, ``offset`` behind an address.
 
     Two accesses of a ``buffer`` whose ``place`` is the same are as far from each other as their
@@ -80,7 +80,7 @@ class Instruction(Struct, eq=False):
     writes: tuple[Register, ...]
     reads: tuple[Register, ...]
     kind: Kind = Kind.SIMPLE
-    memory: Memory | None = None
+    memory: MemoryOperand | None = None
     adds: Register | None = None
     alone: str = ""
     count: int = 1
@@ -178,7 +178,7 @@ def added(register: Register, amount: int) -> Instruction:
     name = "add" if amount >= 0 else "sub"
     if encodable(abs(amount)) or abs(amount) < 1 << 12:
         return Instruction(f"{name} {{w}}, {{0}}, #{abs(amount)}", (register,), (register,))
-    step = Constant("step", value=amount)
+    step = ConstantRegister("step", value=amount)
     return Instruction("add {w}, {0}, {1}", (register,), (register, step))
 
 

@@ -19,10 +19,10 @@ from msgspec.structs import replace
 
 from crtexport.kir.assembly.armv7em.instructions import (
     STACK,
-    Constant,
+    ConstantRegister,
     Instruction,
     Kind,
-    Memory,
+    MemoryOperand,
     Register,
     constant,
 )
@@ -42,7 +42,7 @@ class Ordered(Struct, frozen=True):
     cycles: int
 
 
-class Facts(Struct, frozen=True):
+class BlockFacts(Struct, frozen=True):
     """Of a block: accesses of two buffers that are ``apart`` never meet; values of ``needed``
     registers are wanted behind it; ``tail``: the numbers of instructions that come last, in their
     order, but for what stores their results."""
@@ -52,7 +52,7 @@ class Facts(Struct, frozen=True):
     tail: Sequence[int] = ()
 
 
-def ordered(graph: Graph, room: int) -> Ordered | None:
+def ordered(graph: DependenceGraph, room: int) -> Ordered | None:
     """Returns the best order that is found in which ``room`` registers are enough; None if none
     is.
 
@@ -86,14 +86,14 @@ def ordered(graph: Graph, room: int) -> Ordered | None:
     return best
 
 
-class Graph:
+class DependenceGraph:
     """The instructions of a block, what must come before what, and the values that they read and
     write.
 
     Values are numbered: a register that is written several times holds one after the other.
     """
 
-    def __init__(self, body: Sequence[Instruction], facts: Facts, features: Features) -> None:
+    def __init__(self, body: Sequence[Instruction], facts: BlockFacts, features: Features) -> None:
         self.body, self.features = body, features
         self.least = [least_cycles(one, features) for one in body]
         self.shortest = in_any_order(body, features)
@@ -153,7 +153,7 @@ class Graph:
 
     def _add(self, number: int, instruction: Instruction) -> None:
         wanted = dict.fromkeys(
-            r for r in instruction.wanted if not isinstance(r, Constant) and r is not STACK
+            r for r in instruction.wanted if not isinstance(r, ConstantRegister) and r is not STACK
         )
         reads = tuple(self._value_in(register) for register in wanted)
         for value in reads:
@@ -161,7 +161,7 @@ class Graph:
                 self.after[self._writer[value]].add(number)
             self.readers[value].append(number)
         self.constants.append(tuple(dict.fromkeys(
-            r.value for r in instruction.reads if isinstance(r, Constant)
+            r.value for r in instruction.reads if isinstance(r, ConstantRegister)
         )))
         writes = []
         for register in instruction.writes:
@@ -191,7 +191,7 @@ class Graph:
                     self.after[other].add(number)
             (stores if one.kind is Kind.STORE else loads).append(number)
 
-    def _meet(self, a: Memory, b: Memory) -> bool:
+    def _meet(self, a: MemoryOperand, b: MemoryOperand) -> bool:
         """Returns whether two accesses may be of the same bytes."""
         if a.buffer != b.buffer:
             return frozenset((a.buffer, b.buffer)) not in self._facts.apart
@@ -212,7 +212,7 @@ class _Preference(Struct, frozen=True):
 class _Run:
     """One way through a graph, as ``preference`` says."""
 
-    def __init__(self, graph: Graph, room: int, preference: _Preference) -> None:
+    def __init__(self, graph: DependenceGraph, room: int, preference: _Preference) -> None:
         self.graph, self.room, self.preference = graph, room, preference
         self.products = graph.products  # that aren't added yet
         self.sums = len(graph.begin_sums)  # that haven't begun
@@ -294,16 +294,17 @@ class _Run:
             return larger
         return self.loads[0][1] if self.loads else None
 
-    def _waits_for(self, number: int, last: Instruction) -> bool:
-        """Returns whether an instruction takes longer behind ``last``, or would on some cores."""
-        if not last.writes:
+    def _waits_for(self, number: int, previous: Instruction) -> bool:
+        """Returns whether an instruction takes longer behind ``previous``, or would on some cores.
+        """
+        if not previous.writes:
             return False
         one = self.graph.body[number]
-        if one.memory is not None and one.memory.base in last.writes:
+        if one.memory is not None and one.memory.base in previous.writes:
             return True
-        if last.kind is Kind.SIMPLE:
+        if previous.kind is Kind.SIMPLE:
             return False
-        return any(r in last.writes and r is not one.adds for r in one.reads)
+        return any(r in previous.writes and r is not one.adds for r in one.reads)
 
     def _may_load(self) -> bool:
         if not self.loads:
@@ -338,8 +339,8 @@ class _Run:
         return True
 
     def _append(self, instruction: Instruction) -> None:
-        before = self.body[-1] if self.body else None
-        self.took += cycles(instruction, before, self.graph.features)
+        previous = self.body[-1] if self.body else None
+        self.took += cycles(instruction, previous, self.graph.features)
         self.body.append(instruction)
 
     def _emit(self, number: int) -> None:
@@ -352,7 +353,9 @@ class _Run:
                 last = next(reader for reader in graph.readers[value] if not self.done[reader])
                 self.more[last] -= 1
         if graph.constants[number]:
-            reads = tuple(self.made[r.value] if isinstance(r, Constant) else r for r in one.reads)
+            reads = tuple(
+                self.made[r.value] if isinstance(r, ConstantRegister) else r for r in one.reads
+            )
             one = replace(one, reads=reads)
             for value in graph.constants[number]:
                 self.asked[value] -= 1

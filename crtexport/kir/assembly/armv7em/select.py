@@ -15,7 +15,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
     Argument,
     Block,
     Branch,
-    Constant,
+    ConstantRegister,
     Instruction,
     Kind,
     Loop,
@@ -98,7 +98,7 @@ def _end_loops(addresses: Addresses, loop: Loop) -> None:
                 count = addresses.argument("", extent)
                 loop.block.body.append(Instruction(COPY, (node.counter,), (count,)))
             elif node.turn is not None and encodable(int(extent.value)):
-                node.counter, node.end = node.turn, Constant("end", value=int(extent.value))
+                node.counter, node.end = node.turn, ConstantRegister("end", value=int(extent.value))
             else:
                 loop.block.body.append(constant(node.counter, int(extent.value)))
             node.block.tail = [_ending(node)]
@@ -109,7 +109,7 @@ def _ending(loop: Loop) -> Instruction:
     """Returns what decides whether a loop is repeated: while it doesn't find equality."""
     if loop.end is None:
         return Instruction("subs {w}, {0}, #1", (loop.counter,), (loop.counter,))
-    if isinstance(loop.end, Constant):
+    if isinstance(loop.end, ConstantRegister):
         return Instruction(f"cmp {{0}}, #{loop.end.value}", (), (loop.counter,))
     return Instruction("cmp {0}, {1}", (), (loop.counter, loop.end))
 

@@ -14,7 +14,7 @@ from crtexport.kir import language as kir
 from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear, Outside, Symbol
 from crtexport.kir.assembly.armv7em.instructions import (
     Block,
-    Constant,
+    ConstantRegister,
     Instruction,
     Kind,
     Loop,
@@ -103,35 +103,36 @@ class Values:
                 return self.sum(expr.a).plus(self.sum(expr.b), -1)
             case kir.Binary(op=BinaryOp.MUL, b=kir.Const(value=value)):
                 return self.sum(expr.a).times(int(value))
-            case kir.Binary(op=BinaryOp.DIV, a=whole, b=kir.Const()):
-                return Linear(((self._quotient(self.sum(whole), expr.b), 1),))
+            case kir.Binary(op=BinaryOp.DIV, a=dividend, b=kir.Const()):
+                return Linear(((self._quotient(self.sum(dividend), expr.b), 1),))
             case _:
                 register = self._operation(expr, None)
                 return Linear(((register, 1),))
 
-    def _quotient(self, whole: Linear, divisor: Expr) -> Symbol:
+    def _quotient(self, dividend: Linear, divisor: Expr) -> Symbol:
         """The quotient of an index, which is computed outside if all of the index is from there."""
-        if all(isinstance(one, Outside) for one, _ in whole.terms):
-            index = add(self.addresses.outside(whole.terms), kir.Const(whole.constant, _INDEX))
+        if all(isinstance(one, Outside) for one, _ in dividend.terms):
+            outside = self.addresses.outside(dividend.terms)
+            index = add(outside, kir.Const(dividend.constant, _INDEX))
             return kir.Binary(BinaryOp.DIV, index, divisor)
         known = self.quotients.setdefault(self.loops[-1].block, {})
-        key = whole, divisor
+        key = dividend, divisor
         if key not in known:
-            known[key] = self._divided(self._materialized(whole, None), divisor, None)
+            known[key] = self._divided(self._materialized(dividend, None), divisor, None)
         return known[key]
 
-    def _divided(self, whole: Register, divisor: Expr, into: Register | None) -> Register:
+    def _divided(self, dividend: Register, divisor: Expr, into: Register | None) -> Register:
         """The quotient of signed words, toward 0."""
         match divisor:
             case kir.Const(value=value) if int(value) > 1 and not int(value) & int(value) - 1:
                 shift = int(value).bit_length() - 1
-                sign = self._make("asr", None, whole, "#31")
+                sign = self._make("asr", None, dividend, "#31")
                 # One less than the divisor is added to what is negative.
-                raised = self._make("add", None, whole, _Shifted(sign, f"lsr #{32 - shift}"))
+                raised = self._make("add", None, dividend, _Shifted(sign, f"lsr #{32 - shift}"))
                 return self._make("asr", into, raised, f"#{shift}")
             case _:
                 return self._make(
-                    "sdiv", into, whole, self.value(divisor), kind=Kind.DIVIDE
+                    "sdiv", into, dividend, self.value(divisor), kind=Kind.DIVIDE
                 )
 
     def _materialized(self, index: Linear, into: Register | None) -> Register:
@@ -408,7 +409,7 @@ class Values:
     # ---- emission
 
     def _constant(self, value: int) -> Register:
-        return Constant("constant", value=signed(value))
+        return ConstantRegister("constant", value=signed(value))
 
     def _own(self, expr: Expr, into: Register | None) -> Register:
         """A value in a register that may be changed."""
@@ -441,7 +442,7 @@ class Values:
     ) -> Register:
         """Emits an instruction with one result."""
         result, reads = into or Register("value"), list[Register]()
-        if name == "mov" and isinstance(operands[0], Constant):
+        if name == "mov" and isinstance(operands[0], ConstantRegister):
             self._emit(constant(result, operands[0].value))
             return result
         texts = [self._text(one, reads) for one in operands]

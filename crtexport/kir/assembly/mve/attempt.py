@@ -10,9 +10,16 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from crtexport.kir.assembly.mve.lags import FOLLOWS
-from crtexport.kir.assembly.mve.lives import Crowd
-from crtexport.kir.assembly.mve.outline import INTEGER, MEMORY, MULTIPLY, SCALAR, Outline, Step
-from crtexport.kir.assembly.mve.selection import NONE, Op
+from crtexport.kir.assembly.mve.lives import LiveCounts
+from crtexport.kir.assembly.mve.outline import (
+    INTEGER,
+    MEMORY,
+    MULTIPLY,
+    SCALAR,
+    Outline,
+    OutlineStep,
+)
+from crtexport.kir.assembly.mve.selection import NONE, MveOp
 
 VECTORS = 8
 """Registers for vectors."""
@@ -44,7 +51,7 @@ class Slot(Struct):
     the pointer ``lag``, or what gives the register ``temporary`` its value."""
 
     time: int
-    op: Op | None
+    op: MveOp | None
     tail: bool
     value: int = NONE
     until: int = 0  # when a loaded value is used last
@@ -60,7 +67,7 @@ class Times(Struct, frozen=True):
     others: tuple[Slot, ...]
 
 
-class Plan:
+class OutlineDependences:
     """An outline's dependences, and the times that were found for it."""
 
     def __init__(self, outline: Outline) -> None:
@@ -120,7 +127,7 @@ class Plan:
         return self._tried[key]
 
 
-def _latency(source: Step, user: Step, place: int) -> int:
+def _latency(source: OutlineStep, user: OutlineStep, place: int) -> int:
     """Cycles from an instruction to one that takes its result as the operand at a place."""
     chained = place == 0 and user.tied and source.pipe == user.pipe == MULTIPLY
     return 2 if chained else source.latency
@@ -130,7 +137,7 @@ class _Attempt:
     """Bits of ``begun`` are the times at which an instruction begins, of ``starts`` those at which
     a pipe is given one, which keeps it for two cycles."""
 
-    def __init__(self, plan: Plan, interval: int, manner: Manner) -> None:
+    def __init__(self, plan: OutlineDependences, interval: int, manner: Manner) -> None:
         self.plan, self.interval, self.manner = plan, interval, manner
         everything = (1 << interval) - 1
         even = everything // 3 if interval % 2 == 0 else everything
@@ -144,12 +151,12 @@ class _Attempt:
         self.times: list[int] = [NONE] * len(plan.steps)
         self.fetched: list[Slot] = []
         self.latest: dict[int, list[Slot]] = {}
-        self.crowd = Crowd(interval, VECTORS - plan.outline.kept)
+        self.crowd = LiveCounts(interval, VECTORS - plan.outline.kept)
         self.lives: dict[int, tuple[int, int]] = {}  # by root: from and until when, as far as known
         self.undone: list[tuple[int, tuple[int, int] | None]] = []  # what ``lives`` had
 
     def result(self) -> Times | float:
-        """Returns what :meth:`Plan.attempt` does."""
+        """Returns what :meth:`OutlineDependences.attempt` does."""
         for number in range(len(self.times)):
             if not self.place(number):
                 return number / len(self.times)
@@ -221,7 +228,7 @@ class _Attempt:
             reach += step
         return found
 
-    def _limits(self, number: int, step: Step) -> tuple[int, int]:
+    def _limits(self, number: int, step: OutlineStep) -> tuple[int, int]:
         """The first time that an instruction may have, and the first that it may not."""
         plan, times, interval = self.plan, self.times, self.interval
         earliest, end = int(step.partial), interval

@@ -197,7 +197,7 @@ LANES_LEFT = {
 says."""
 
 
-class Access(Struct, frozen=True):
+class VectorAccess(Struct, frozen=True):
     """A load or store of a vector: elements of ``size`` bytes, of which an offset is a multiple.
     ``low``: the address must be in a low register, as where lanes are wider than elements."""
 
@@ -213,26 +213,26 @@ class Access(Struct, frozen=True):
         return 127 * self.size
 
 
-ACCESSES: dict[tuple[str, str], Access] = {
-    ("i8x16", "i8"): Access("vldrb.u8", 0xED901E00, 1),
-    ("i16x8", "i16"): Access("vldrh.u16", 0xED901E80, 2),
-    ("i32x4", "i32"): Access("vldrw.u32", 0xED901F00, 4),
-    ("f32x4", "f32"): Access("vldrw.u32", 0xED901F00, 4),
-    ("i16x8", "i8"): Access("vldrb.s16", 0xED900E80, 1, low=True),
-    ("i16x8", "u8"): Access("vldrb.u16", 0xFD900E80, 1, low=True),
-    ("i32x4", "i8"): Access("vldrb.s32", 0xED900F00, 1, low=True),
-    ("i32x4", "u8"): Access("vldrb.u32", 0xFD900F00, 1, low=True),
-    ("i32x4", "i16"): Access("vldrh.s32", 0xED980F00, 2, low=True),
-    ("i32x4", "u16"): Access("vldrh.u32", 0xFD980F00, 2, low=True),
+ACCESSES: dict[tuple[str, str], VectorAccess] = {
+    ("i8x16", "i8"): VectorAccess("vldrb.u8", 0xED901E00, 1),
+    ("i16x8", "i16"): VectorAccess("vldrh.u16", 0xED901E80, 2),
+    ("i32x4", "i32"): VectorAccess("vldrw.u32", 0xED901F00, 4),
+    ("f32x4", "f32"): VectorAccess("vldrw.u32", 0xED901F00, 4),
+    ("i16x8", "i8"): VectorAccess("vldrb.s16", 0xED900E80, 1, low=True),
+    ("i16x8", "u8"): VectorAccess("vldrb.u16", 0xFD900E80, 1, low=True),
+    ("i32x4", "i8"): VectorAccess("vldrb.s32", 0xED900F00, 1, low=True),
+    ("i32x4", "u8"): VectorAccess("vldrb.u32", 0xFD900F00, 1, low=True),
+    ("i32x4", "i16"): VectorAccess("vldrh.s32", 0xED980F00, 2, low=True),
+    ("i32x4", "u16"): VectorAccess("vldrh.u32", 0xFD980F00, 2, low=True),
 }
 """Loads, by the types of the vector and of the elements."""
 
-STORES: dict[tuple[str, str], Access] = {
-    ("i8x16", "i8"): Access("vstrb.8", 0xED801E00, 1, stores=True),
-    ("i16x8", "i16"): Access("vstrh.16", 0xED801E80, 2, stores=True),
-    ("i32x4", "i32"): Access("vstrw.32", 0xED801F00, 4, stores=True),
-    ("f32x4", "f32"): Access("vstrw.32", 0xED801F00, 4, stores=True),
-    ("i16x8", "i8"): Access("vstrb.16", 0xED800E80, 1, low=True, stores=True),
-    ("i32x4", "i8"): Access("vstrb.32", 0xED800F00, 1, low=True, stores=True),
-    ("i32x4", "i16"): Access("vstrh.32", 0xED880F00, 2, low=True, stores=True),
+STORES: dict[tuple[str, str], VectorAccess] = {
+    ("i8x16", "i8"): VectorAccess("vstrb.8", 0xED801E00, 1, stores=True),
+    ("i16x8", "i16"): VectorAccess("vstrh.16", 0xED801E80, 2, stores=True),
+    ("i32x4", "i32"): VectorAccess("vstrw.32", 0xED801F00, 4, stores=True),
+    ("f32x4", "f32"): VectorAccess("vstrw.32", 0xED801F00, 4, stores=True),
+    ("i16x8", "i8"): VectorAccess("vstrb.16", 0xED800E80, 1, low=True, stores=True),
+    ("i32x4", "i8"): VectorAccess("vstrb.32", 0xED800F00, 1, low=True, stores=True),
+    ("i32x4", "i16"): VectorAccess("vstrh.32", 0xED880F00, 2, low=True, stores=True),
 }

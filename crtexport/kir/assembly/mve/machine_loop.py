@@ -18,7 +18,7 @@ from crtexport.kir.assembly.mve.attempt import MANNERS
 from crtexport.kir.assembly.mve.lags import lags_of
 from crtexport.kir.assembly.mve.lines import Code, MachineLoop
 from crtexport.kir.assembly.mve.schedule import Scheduler, tail_of
-from crtexport.kir.assembly.mve.selection import Body, UnsupportedError, select, sums_of
+from crtexport.kir.assembly.mve.selection import Body, UnsupportedLoopError, select, sums_of
 from crtexport.kir.language import Expr, Scalar
 from crtexport.kir.walk import walk
 
@@ -73,7 +73,7 @@ def machine_loop(
 
 def _wanted(
     loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str]
-) -> _Wanted | None:
+) -> _Iteration | None:
     """Returns all of a loop that decides its code; None where it can't become machine code."""
     if loop.extent == kir.Const(0, Scalar.INDEX):
         return None
@@ -83,11 +83,11 @@ def _wanted(
         return None
     try:
         body = select(inner or loop, definitions, loop if inner else None)
-    except UnsupportedError:
+    except UnsupportedLoopError:
         return None
     unknown = not isinstance(loop.extent, kir.Const)
     room = ARGUMENTS - len(body.numbers) - unknown
-    return _Wanted(body, _tail(inner or loop, body, set(overlapping)), passes, room)
+    return _Iteration(body, _tail(inner or loop, body, set(overlapping)), passes, room)
 
 
 def _inner(loop: kir.For) -> kir.For | None:
@@ -132,7 +132,7 @@ def _tail(loop: kir.For, body: Body, overlapping: set[str]) -> Tail:
     return Tail.LATE if moving or not isinstance(loop.extent, kir.Const) else Tail.EARLY
 
 
-class _Wanted:
+class _Iteration:
     """``body`` of an iteration and its ``tail``; ``passes``: as many of a loop in another one, or
     0; ``room``: pointers that it may be given. Equal where the code is the same."""
 
@@ -144,7 +144,7 @@ class _Wanted:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Wanted) and self._key == other._key
+        return isinstance(other, _Iteration) and self._key == other._key
 
     @property
     def codes(self) -> _Codes:
@@ -155,8 +155,8 @@ class _Wanted:
 class _Codes:
     """Codes of an iteration, looked for no longer than is asked."""
 
-    def __init__(self, wanted: _Wanted) -> None:
-        self._found = self._all(wanted)
+    def __init__(self, iteration: _Iteration) -> None:
+        self._found = self._all(iteration)
         self._best: Code | None = None
 
     def exist(self) -> bool:
@@ -171,31 +171,31 @@ class _Codes:
             self._best = code
         return self._best
 
-    def _all(self, wanted: _Wanted) -> Iterator[Code]:
+    def _all(self, iteration: _Iteration) -> Iterator[Code]:
         """Each is better than those before."""
         none = True
         try:
-            search = _Search(wanted, follow=True)
+            search = _Search(iteration, follow=True)
             for code in search.codes():
                 none = False
                 yield code
-            if none and search.crowded and not wanted.passes:
-                yield from _Search(wanted, follow=False).codes()
-        except UnsupportedError:
+            if none and search.crowded and not iteration.passes:
+                yield from _Search(iteration, follow=False).codes()
+        except UnsupportedLoopError:
             return
 
 
 @functools.lru_cache(_REMEMBERED)
-def _codes(wanted: _Wanted) -> _Codes:
-    return _Codes(wanted)
+def _codes(iteration: _Iteration) -> _Codes:
+    return _Codes(iteration)
 
 
 class _Search:
     """Tries how many values are kept, and intervals, the shortest first."""
 
-    def __init__(self, wanted: _Wanted, *, follow: bool) -> None:
-        self.body, self.kind, self.passes = wanted.body, wanted.tail, wanted.passes
-        self.room = wanted.room
+    def __init__(self, iteration: _Iteration, *, follow: bool) -> None:
+        self.body, self.kind, self.passes = iteration.body, iteration.tail, iteration.passes
+        self.room = iteration.room
         body = self.body
         moving = {value: load.place.moves for value, load in body.loads.items()}
         self.first = len(body.ops) if self.kind is Tail.NONE else tail_of(body, moving)
