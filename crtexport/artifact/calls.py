@@ -13,13 +13,13 @@ from crtexport.artifact.constant_dedup import KnownConstants
 from crtexport.artifact.model import (
     MAX_ADDRESSES,
     Arg,
-    Branch,
+    BranchStatement,
     Constant,
     ConstantArg,
     Function,
     FunctionCall,
     InputArg,
-    Loop,
+    LoopStatement,
     OutputArg,
     ScalarArg,
     StateArg,
@@ -186,7 +186,7 @@ class Calls:
             then, other = (
                 self.statements(self._inner(scope, step, number, line)) for number in (0, 1)
             )
-            return [Branch(condition, then, other, line)]
+            return [BranchStatement(condition, then, other, line)]
         if isinstance(node.op, EthosU):
             return [self._commands(scope, step, node, node.op, line)]
         if isinstance(node.op, Foreign):
@@ -329,7 +329,7 @@ class Calls:
                 found.append(self._copy(copy.lowered, start, target, f"{node}: start"))
             if made != target:
                 after.append(self._copy(copy.lowered, made, target, f"{node}: next round"))
-        return [*found, Loop(
+        return [*found, LoopStatement(
             self.statements(condition), (condition.outputs or ())[0],
             (*self.statements(body), *after), line,
         )]

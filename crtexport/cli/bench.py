@@ -35,7 +35,7 @@ from crtexport.pipeline.options import ExportChanges, ExportOptions
 from crtexport.reports import chart
 from crtexport.reports.bench import Bench, bench
 from crtexport.reports.host import HostBench, bench_host
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.peers import provenance
 from crtexport.reports.tune import Tuned
 
@@ -97,7 +97,7 @@ def command(
             if board.hosted:
                 timed.append(bench_host(model, board=board, inputs=inputs, onnx=onnx, **chosen))
             else:
-                whole = Setting(model, board, options, inputs, timeout)
+                whole = MeasureSetting(model, board, options, inputs, timeout)
                 each = [_changed(whole, accelerators=()), whole] if accelerators else [whole]
                 if tune_it:
                     cache = cache_for([model], tuning)
@@ -124,7 +124,7 @@ def command(
     })
 
 
-def _changed(setting: Setting, **changes: Unpack[ExportChanges]) -> Setting:
+def _changed(setting: MeasureSetting, **changes: Unpack[ExportChanges]) -> MeasureSetting:
     """Returns ``setting`` with ``changes`` to its options."""
     return replace(setting, options=replace(setting.options, **changes))
 

@@ -21,8 +21,8 @@ from crtexport.lowering.rows.schedule import (
     Compute,
     Fetch,
     Fill,
-    Move,
     Ready,
+    RowMove,
     RowPlace,
     RowStep,
 )
@@ -45,7 +45,7 @@ class RowsError(Exception):
     """A cascade would compute something else than its parts."""
 
 
-class Frame(Struct, frozen=True):
+class CascadeMemory(Struct, frozen=True):
     """The memory of a cascade: its ``scratch``, and the places of its inputs and outputs."""
 
     scratch: Range
@@ -54,7 +54,7 @@ class Frame(Struct, frozen=True):
 
 def check_rows(
     graph: Graph, node: Node, bands: Bands, plan: RowPlan, alignment: int, proof: RowProof,
-    frame: Frame,
+    frame: CascadeMemory,
 ) -> None:
     """Raises RowsError unless the steps of a cascade compute its parts.
 
@@ -63,7 +63,7 @@ def check_rows(
     the operator takes the padding for; all is written to the scratch, apart from what is read, or
     to the cascade's outputs, which are complete at the end.
     """
-    run = _Run(graph, node, bands, plan, proof, frame)
+    run = _Replay(graph, node, bands, plan, proof, frame)
     run.check_frame(alignment)
     for step in bands.schedule.steps:
         run.step(step)
@@ -78,9 +78,10 @@ class _Held(Struct, frozen=True):
     value: float | None = None
 
 
-class _Run:
+class _Replay:
     def __init__(
-        self, graph: Graph, node: Node, bands: Bands, plan: RowPlan, proof: RowProof, frame: Frame
+        self, graph: Graph, node: Node, bands: Bands, plan: RowPlan, proof: RowProof,
+        frame: CascadeMemory,
     ) -> None:
         self.graph, self.node, self.bands, self.plan, self.proof = graph, node, bands, plan, proof
         self.frame = frame
@@ -175,7 +176,7 @@ class _Run:
                     self.fail(f"row {step.write.row} of {self.name(tensor)} is gone")
                 self.fetched = step.write.row
                 self._write(step.write, [_Held(tensor, step.write.row)])
-            case Move(tensor, rows):
+            case RowMove(tensor, rows):
                 self._move(step, tensor, rows)
             case Ready(tensor):
                 self._ready(step, tensor)

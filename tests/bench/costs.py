@@ -26,7 +26,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.lowering.registry import Context
 from crtexport.pipeline import driver
 from crtexport.pipeline.codegen import Generator
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.tune import tune
 from crtexport.schedules.select import tuning_records
 from crtexport.schedules.select.choose import digest
@@ -75,7 +75,7 @@ def main() -> None:
     if not options.known:
         for name in networks:
             tune(
-                Setting(network(name), options.board), options.tuning,
+                MeasureSetting(network(name), options.board), options.tuning,
                 progress=lambda text, name=name: console.print(name, text),  # type: ignore[misc]
             )
     machine = machine_for(driver.resolve_board(options.board).target)

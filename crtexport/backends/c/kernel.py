@@ -82,8 +82,8 @@ def declare_kernel(
 def _printer(
     kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str, int_bits: IntBits = 32,
     target: Target | None = None, assembled: dict[str, str] | None = None,
-) -> _Printer:
-    return _Printer(
+) -> _CPrinter:
+    return _CPrinter(
         kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits, target,
         {} if assembled is None else assembled,
     )
@@ -135,7 +135,7 @@ def variable_type(type_: Scalar) -> str:
     return INDEX_TYPE if type_ is Scalar.INDEX else STORAGE[type_]
 
 
-class _Printer(Struct):
+class _CPrinter(Struct):
     kernel: Kernel
     symbol: str
     used: set[str]  # names that no other may have

@@ -17,7 +17,7 @@ def print_feed(
     artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
 ) -> Iterator[str]:
     """Yields the functions of an artifact whose input is given row by row."""
-    printer = _Printer(artifact, feed, module, callings)
+    printer = _FeedPrinter(artifact, feed, module, callings)
     yield printer.row()
     yield printer.rest()
     yield printer.main()
@@ -26,7 +26,7 @@ def print_feed(
     yield printer.finish()
 
 
-class _Printer:
+class _FeedPrinter:
     def __init__(
         self, artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
     ) -> None:

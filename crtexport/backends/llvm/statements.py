@@ -9,13 +9,13 @@ from crtexport.artifact import abi
 from crtexport.artifact.model import (
     Arg,
     Artifact,
-    Branch,
+    BranchStatement,
     ConstantArg,
     ExternalFunction,
     Feed,
     FunctionCall,
     InputArg,
-    Loop,
+    LoopStatement,
     OutputArg,
     Repeat,
     ScalarArg,
@@ -99,9 +99,9 @@ class StatementPrinter:
         match statement:
             case FunctionCall():
                 self._call(statement)
-            case Branch():
+            case BranchStatement():
                 self._branch(statement)
-            case Loop():
+            case LoopStatement():
                 self._loop(statement)
             case Repeat():
                 self._repeat(statement)
@@ -110,7 +110,7 @@ class StatementPrinter:
             case _:
                 assert_never(statement)
 
-    def _branch(self, branch: Branch[FunctionCall]) -> None:
+    def _branch(self, branch: BranchStatement[FunctionCall]) -> None:
         then, other, end = self._labels("then", "else", "end")
         self._test(branch.condition, branch.comment, then, other)
         for label, statements in ((then, branch.then), (other, branch.other)):
@@ -118,7 +118,7 @@ class StatementPrinter:
             self._lines.append(f"  br label %{end}")
         self._lines.append(f"{end}:")
 
-    def _loop(self, loop: Loop[FunctionCall]) -> None:
+    def _loop(self, loop: LoopStatement[FunctionCall]) -> None:
         test, body, end = self._labels("test", "body", "end")
         self._lines.append(f"  br label %{test}")
         self._block(test, loop.before)

@@ -24,9 +24,9 @@ from crtexport.importers.tflite.subgraphs import (
     BUILTIN,
     DECODE,
     EXPANDED,
-    Caller,
     Imported,
     Reading,
+    SubgraphCaller,
     with_file_numbers,
 )
 from crtexport.importers.tflite.tensors import TensorTable
@@ -191,7 +191,7 @@ class _Importer:
     def graph(self) -> Graph:
         """The first subgraph, with those that it runs."""
         initial = initial_values(self.load(0), self.load)
-        reading = Reading(self, 0, Caller((), (0,)), initial)
+        reading = Reading(self, 0, SubgraphCaller((), (0,)), initial)
         graph = with_limits(with_pauses(reading.imported(self._signature_names).graph))
         self.numbers = reading.numbers
         if len(self._loaded) < self._count:
@@ -203,7 +203,7 @@ class _Importer:
         modules = (ethosu.module(made_for),) if made_for else ()
         return replace(lend(graph), name=text(self._path.stem), modules=modules)
 
-    def nested(self, number: int, caller: Caller) -> Imported:
+    def nested(self, number: int, caller: SubgraphCaller) -> Imported:
         """A subgraph that an operator runs."""
         if len(caller.path) > MAX_DEPTH:
             raise CrtExportError(f"subgraphs are nested more than {MAX_DEPTH} deep")

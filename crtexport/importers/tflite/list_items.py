@@ -52,11 +52,11 @@ def list_items(subgraph: Subgraph) -> dict[int, ListItem]:
     return {
         index: item for index, (code, _) in enumerate(subgraph.codes)
         if code == BuiltinOperator.CONCATENATION
-        and (item := _Reader(subgraph).item(index)) is not None
+        and (item := _ItemReader(subgraph).item(index)) is not None
     }
 
 
-class _Reader:
+class _ItemReader:
     def __init__(self, subgraph: Subgraph) -> None:
         self._subgraph, self._tensors = subgraph, subgraph.tensors
         self._makers = {

@@ -44,7 +44,7 @@ _FILTER_BANK = f"custom {signal.FILTER_BANK!r}"
 _VARIABLES = frozenset({BuiltinOperator.READ_VARIABLE, BuiltinOperator.ASSIGN_VARIABLE})
 
 
-class Caller(Struct, frozen=True):
+class SubgraphCaller(Struct, frozen=True):
     """The caller of a subgraph: the variables whose handles it passes, by input; and the chain of
     subgraphs that run it, itself the last."""
 
@@ -70,7 +70,7 @@ class Source(Protocol):
 
     def load(self, number: int) -> Subgraph: ...
     def decoder(self, code: int, name: str) -> Decoder | None: ...
-    def nested(self, number: int, caller: Caller) -> Imported: ...
+    def nested(self, number: int, caller: SubgraphCaller) -> Imported: ...
 
 
 class Reading:
@@ -78,7 +78,8 @@ class Reading:
     subgraph, which owns them; else they are its inputs."""
 
     def __init__(
-        self, source: Source, number: int, caller: Caller, initial: Mapping[Key, Tensor] | None
+        self, source: Source, number: int, caller: SubgraphCaller,
+        initial: Mapping[Key, Tensor] | None,
     ) -> None:
         self._source = source
         self._number, self._path = number, caller.path
@@ -350,7 +351,7 @@ class Reading:
                 raise CrtExportError(f"it takes {len(listed)} inputs, but is given {len(keys)}")
             pairs = zip(listed, keys, strict=True)
             bound = tuple((tensor, key) for tensor, key in pairs if key is not None)
-            child = self._source.nested(number, Caller(bound, (*self._path, number)))
+            child = self._source.nested(number, SubgraphCaller(bound, (*self._path, number)))
         except CrtExportError as error:
             raise error.within(f"subgraph {number}") from error.__cause__
         self._runs += child.runs

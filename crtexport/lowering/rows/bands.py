@@ -34,8 +34,8 @@ from crtexport.lowering.rows.schedule import (
     Compute,
     Fetch,
     Fill,
-    Move,
     Ready,
+    RowMove,
     RowSchedule,
     Work,
     row_schedule,
@@ -93,7 +93,7 @@ def bands(graph: Graph, node: Node) -> Bands | None:
                 maker.fill(tensor, value)
             case Fetch(tensor):
                 maker.fetch(tensor)
-            case Move(tensor, rows):
+            case RowMove(tensor, rows):
                 maker.move(tensor, rows)
     return Bands(schedule, maker.finish(), tuple(runs), tuple(runs.values()))
 

@@ -50,7 +50,7 @@ class Fetch(Struct, frozen=True):
     tensor: int
 
 
-class Move(Struct, frozen=True):
+class RowMove(Struct, frozen=True):
     """``rows`` rows of ``tensor`` that are still needed move to the beginning of its ring."""
 
     tensor: int
@@ -63,7 +63,7 @@ class Ready(Struct, frozen=True):
     tensor: int
 
 
-Work: TypeAlias = Compute | Fill | Fetch | Move | Ready
+Work: TypeAlias = Compute | Fill | Fetch | RowMove | Ready
 
 
 class RowPlace(Struct, frozen=True):
@@ -468,7 +468,7 @@ def _moved(event: _Event, ring: _Ring, base: int) -> Iterator[RowStep]:
     kept = ring.end - base
     if kept > 0:
         yield RowStep(
-            Move(event.tensor, kept), (RowPlace(event.tensor, base, base - ring.base, kept),),
+            RowMove(event.tensor, kept), (RowPlace(event.tensor, base, base - ring.base, kept),),
             RowPlace(event.tensor, base, 0, kept),
         )
     ring.base = base

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from crtexport.ir.graph import Node
 from crtexport.lowering.rows.bands import cascade
-from crtexport.lowering.rows.schedule import Move, band_heights, row_schedule
+from crtexport.lowering.rows.schedule import RowMove, band_heights, row_schedule
 from crtexport.pipeline.cascades.costs import BandCosts, KernelTotals
 from crtexport.pipeline.cascades.least_rows import LeastRows
 from crtexport.plan.live_bytes import live_bytes
@@ -201,7 +201,7 @@ class _Measuring:
         live = live_bytes(
             schedule, sizes, lambda work: costs.of(nodes[work.part], work.rows).facts
         )
-        moves = Counter(step.work for step in schedule.steps if isinstance(step.work, Move))
+        moves = Counter(step.work for step in schedule.steps if isinstance(step.work, RowMove))
         part = 1.0 if turns is None else min(turns / last, 1)
         work = choice.work
         for move, count in moves.items():

@@ -11,7 +11,7 @@ from crtexport.ir.types import DType
 from crtexport.kir.builder import KernelBuilder, add, const, load_vector, mul
 from crtexport.kir.builder import sub as minus
 from crtexport.kir.language import Expr, Scalar
-from crtexport.lowering.numerics.byte_pair_linear import Linear
+from crtexport.lowering.numerics.byte_pair_linear import LinearFunction
 from crtexport.lowering.numerics.quantized_arithmetic import (
     QuantizedProduct,
     QuantizedSum,
@@ -109,7 +109,7 @@ class _Plus:
         raw = self.b.let("raw", self.machine.of_ints(self.combine, *operands))
         return _result(self.b, self.machine, raw, numbers)
 
-    def _linear(self, first: Expr, second: Expr, terms: Linear) -> Expr:
+    def _linear(self, first: Expr, second: Expr, terms: LinearFunction) -> Expr:
         """See :mod:`crtexport.lowering.numerics.byte_pair_linear`; shifts of vectors round."""
         machine = self.machine
         half = 1 << terms.places - 1

@@ -13,7 +13,7 @@ from crtexport.kir.language import Expr
 from crtexport.lowering.numerics.requantize import Multiplier
 from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.ops.reduce import (
-    Walk,
+    ReductionLoops,
     float_steps,
     folded_count,
     mean_multiplier,
@@ -68,7 +68,7 @@ def _scaling(context: Context, op: Reduction) -> Multiplier | TwoProducts | None
 
 class _Reduction:
     def __init__(
-        self, lowering: Lowering, fold: Fold, walk: Walk,
+        self, lowering: Lowering, fold: Fold, walk: ReductionLoops,
         scaling: Multiplier | TwoProducts | None,
     ) -> None:
         self.b, self.fold, self.walk, self.scaling = lowering.b, fold, walk, scaling

@@ -38,10 +38,10 @@ class LoopFunction(Struct, frozen=True):
 
 def function_of(loop: MachineLoop) -> LoopFunction:
     """Returns a function that runs a loop."""
-    return _Function(loop).made()
+    return _FunctionBuilder(loop).made()
 
 
-class _Function:
+class _FunctionBuilder:
     def __init__(self, loop: MachineLoop) -> None:
         self.loop, self.code = loop, loop.code
         self.lines: list[str] = []
