@@ -117,9 +117,9 @@ class Stock:
     """Symbols and constants that the models of a package share: each symbol is used once, and equal
     constants are emitted once, aligned for all their readers."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self, used_symbols: Iterable[str] = ()) -> None:
         self._left = KEPT
-        self.namer = Namer(taken)
+        self.namer = Namer(used_symbols)
         self.constants: dict[str, Constant] = {}
         self._contents = KnownConstants()
 

@@ -130,12 +130,12 @@ def _changed(setting: MeasureSetting, **changes: Unpack[ExportChanges]) -> Measu
 
 
 def _claim(
-    out: Output, models: Sequence[Path], others: Sequence[Path | None], boards: Sequence[str],
+    out: Output, models: Sequence[Path], other_files: Sequence[Path | None], boards: Sequence[str],
     picture: Path | None, tuning: Path | None, tune_it: bool,
 ) -> None:
     """Raises CrtExportError if a file that the command writes is one that it reads."""
     caches = [cache_for([model], tuning) for model in models] if tune_it else []
-    read = [*models, *others, *(file for name in boards for file in user_files(name))]
+    read = [*models, *other_files, *(file for name in boards for file in user_files(name))]
     if picture is not None or caches:
         read += [data for model in models for data in data_files(load(model))]
     claim(out, {"--chart": picture}, reads=(*read, tuning, *caches))

@@ -118,8 +118,8 @@ def _model(prepared: Prepared, generator: Generator, tuned: ByRecord | None) -> 
     )
 
 
-def _foreign(models: Sequence[ModelContents], board: Board, taken: set[str]) -> ExternalFiles:
-    """The files of the graphs' modules, none of them called as one that is ``taken``, and the
+def _foreign(models: Sequence[ModelContents], board: Board, file_names: set[str]) -> ExternalFiles:
+    """The files of the graphs' modules, none of them called as one of ``file_names``, and the
     decoder of devices' programs, if there are such."""
     ours = None
     if any(module.kind == "object" for model in models for module in model.externals):
@@ -129,7 +129,7 @@ def _foreign(models: Sequence[ModelContents], board: Board, taken: set[str]) -> 
     files = joined_files({model.artifact.module: model.externals for model in models}, ours)
     decoder = (DECODER_SOURCE,) if any(model.artifact.images for model in models) else ()
     for name in (*files.sources, *files.objects):
-        if name in taken or name in decoder:
+        if name in file_names or name in decoder:
             raise CrtExportError(
                 "generated code has a file of this name", location=("modules", name),
                 hint="rename the file",

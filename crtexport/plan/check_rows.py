@@ -340,11 +340,11 @@ class _Replay:
         start = whole.start + place.row * size
         return replace(whole, start=start, end=start + place.rows * size)
 
-    def _number(self, held: _Held) -> int:
-        if held not in self.names:
-            self.names[held] = len(self.held)
-            self.held.append(held)
-        return self.names[held]
+    def _number(self, holder: _Held) -> int:
+        if holder not in self.names:
+            self.names[holder] = len(self.held)
+            self.held.append(holder)
+        return self.names[holder]
 
     def _holder(self, tensor: int, slot: int) -> _Held:
         """The row of a tensor that a place holds as a whole."""

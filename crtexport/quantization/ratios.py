@@ -85,12 +85,12 @@ class Error:
         return (min(found)[1], min(found)[0]) if found else None
 
 
-def lost(own: Error, given: list[Error]) -> float:
+def lost(result: Error, inputs: list[Error]) -> float:
     """Returns by how many dB the result of a layer is worse than the worst of what it was given: as
     a whole, or in a typical channel, where that is more, since one channel that is much larger than
     the others hides their errors."""
-    whole = min((CLEAN, *(one.sqnr for one in given))) - own.sqnr
-    typical = min((CLEAN, *(one.typical for one in given))) - own.typical
+    whole = min((CLEAN, *(one.sqnr for one in inputs))) - result.sqnr
+    typical = min((CLEAN, *(one.typical for one in inputs))) - result.typical
     return max(whole, typical)
 
 

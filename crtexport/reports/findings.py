@@ -130,12 +130,12 @@ def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
 
 
 def _fused_into(
-    graph: Graph, gone: Node, readers: Mapping[int, Sequence[Node]], remaining: Collection[str]
+    graph: Graph, removed: Node, readers: Mapping[int, Sequence[Node]], remaining: Collection[str]
 ) -> str:
-    """Returns, as a sentence, which remaining operators compute the operator ``gone`` as well, or
-    why none has to."""
+    """Returns, as a sentence, which remaining operators compute the operator ``removed`` as well,
+    or why none has to."""
     found: dict[str, None] = {}
-    behind = list(gone.outputs)
+    behind = list(removed.outputs)
     for tensor in behind:  # the loop appends to this list
         for reader in readers.get(tensor, ()):
             if str(reader) in remaining:

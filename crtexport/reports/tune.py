@@ -126,10 +126,10 @@ class _Trial(Struct):
 
 class _Tuning:
     def __init__(
-        self, setting: measure.MeasureSetting, board: Board, known: Records, say: Progress,
+        self, setting: measure.MeasureSetting, board: Board, records: Records, say: Progress,
         counted: Callable[[int, int], None],
     ) -> None:
-        self.setting, self.board, self.known = setting, board, known
+        self.setting, self.board, self.known = setting, board, records
         self.say, self.counted = say, counted
         self.configuration = Generator(board, setting.options).configuration()
         self.usual = by_default(

@@ -159,13 +159,15 @@ def _unpacked(
 
 
 def _vectors(
-    context: Context, target: Target, own: InstructionSet | None
+    context: Context, target: Target, instruction_set: InstructionSet | None
 ) -> list[Candidate]:
     """Returns the variants for the target's own vector instructions, or for compilers that
     vectorize loops."""
     if not is_computed_product(context):
-        found: list[Candidate] = own.schedules.candidates(context, target) if own else []
-        return found
+        if instruction_set is None:
+            return []
+        candidates: list[Candidate] = instruction_set.schedules.candidates(context, target)
+        return candidates
     if not unroll.vectorizes(target):
         return []
     from crtexport.schedules.common import vector_products

@@ -55,36 +55,36 @@ class KernelText(Struct, frozen=True):
 
 
 def print_kernel(
-    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset(), *, shared: bool = False,
+    kernel: Kernel, symbol: str, file_names: frozenset[str] = frozenset(), *, shared: bool = False,
     int_bits: IntBits = 32, target: Target | None = None,
     assembled: dict[str, str] | None = None,
 ) -> KernelText:
     """``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other files of
     the package see it.
 
-    ``taken``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``, or
-    less; ``target``: the one for which loops have instructions of their own; ``assembled``: the
+    ``file_names``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``,
+    or less; ``target``: the one for which loops have instructions of their own; ``assembled``: the
     names of functions of these that the file has already, by their texts: further ones are added.
     Raises CrtExportError for what the Kernel IR forbids (arithmetic on storage types) or an unknown
     intrinsic.
     """
     linkage = "CRT_SHARED" if shared else "static"
-    return _printer(kernel, symbol, taken, linkage, int_bits, target, assembled).print()
+    return _printer(kernel, symbol, file_names, linkage, int_bits, target, assembled).print()
 
 
 def declare_kernel(
-    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset()
+    kernel: Kernel, symbol: str, file_names: frozenset[str] = frozenset()
 ) -> KernelText:
     """The declaration of a kernel that another file defines as shared."""
-    return _printer(kernel, symbol, taken, "CRT_SHARED").declaration()
+    return _printer(kernel, symbol, file_names, "CRT_SHARED").declaration()
 
 
 def _printer(
-    kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str, int_bits: IntBits = 32,
+    kernel: Kernel, symbol: str, file_names: frozenset[str], linkage: str, int_bits: IntBits = 32,
     target: Target | None = None, assembled: dict[str, str] | None = None,
 ) -> _CPrinter:
     return _CPrinter(
-        kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits, target,
+        kernel, symbol, {*file_names, *RESERVED, symbol}, linkage, int_bits, target,
         {} if assembled is None else assembled,
     )
 
@@ -284,17 +284,17 @@ class _CPrinter(Struct):
         self.portable = False
         yield "#endif"
 
-    def _assembled(self, loop: kir.For, made: Assembled) -> str:
+    def _assembled(self, loop: kir.For, loop_function: Assembled) -> str:
         """Returns the name of the function that a loop is, and defines it if there is none of the
         same instructions."""
-        text = c_assembled.function("{}", made, self.kernel)
+        text = c_assembled.function("{}", loop_function, self.kernel)
         name = self.assembled.get(text)
         if name is None:
             name = assembled_symbol(self.symbol, loop.var.name)
             while name in self.used:
                 name += "_"
             self.assembled[text] = name
-            self.functions.append(c_assembled.function(name, made, self.kernel))
+            self.functions.append(c_assembled.function(name, loop_function, self.kernel))
         self.used.add(name)
         return name
 

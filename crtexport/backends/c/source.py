@@ -135,7 +135,7 @@ def _compiler_macros(artifact: Artifact) -> Iterator[str]:
 
 
 def _kernels(
-    artifact: Artifact, taken: frozenset[str], int_bits: IntBits, special: bool,
+    artifact: Artifact, file_names: frozenset[str], int_bits: IntBits, special: bool,
     target: Target | None,
 ) -> tuple[tuple[Helper, ...], list[str]]:
     """The kernels and what they need. What another model of the package defines is declared only.
@@ -145,10 +145,10 @@ def _kernels(
     lent, borrowed = artifact.common.lent, artifact.common.borrowed
     assembled: dict[str, str] = {}
     kernels = [
-        declare_kernel(f.kernel, f.symbol, taken) if f.symbol in borrowed
+        declare_kernel(f.kernel, f.symbol, file_names) if f.symbol in borrowed
         else print_kernel(
-            f.kernel, f.symbol, taken, shared=f.symbol in lent, int_bits=int_bits, target=target,
-            assembled=assembled,
+            f.kernel, f.symbol, file_names, shared=f.symbol in lent, int_bits=int_bits,
+            target=target, assembled=assembled,
         )
         for f in _used(artifact)
     ]

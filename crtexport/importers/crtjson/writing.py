@@ -210,9 +210,9 @@ def _unique(names: Iterable[str]) -> list[str]:
     return result
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, used_names: set[str]) -> str:
     count = 2
-    while f"{name}#{count}" in taken:
+    while f"{name}#{count}" in used_names:
         count += 1
     return f"{name}#{count}"
 

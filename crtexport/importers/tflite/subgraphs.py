@@ -130,10 +130,10 @@ class Reading:
         """Returns the subgraph's inputs in the file."""
         return self._subgraph.table.inputs
 
-    def _lend(self, used: Sequence[int]) -> None:
+    def _lend(self, tensors: Sequence[int]) -> None:
         """Makes inputs of an inner subgraph's variable tensors, which runtimes keep for it."""
         places = set(self._places.values())
-        for number in used:
+        for number in tensors:
             tensor = self._tensors.tensor(number)
             if tensor.variable is None or number in places:
                 continue

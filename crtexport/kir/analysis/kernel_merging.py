@@ -257,8 +257,8 @@ def names_in(kernel: Kernel) -> set[str]:
     return {buffer.name for buffer in kernel.buffers}.union(named)
 
 
-def _name(number: int, taken: set[str]) -> str:
+def _name(number: int, used_names: set[str]) -> str:
     name = f"number_{number}"
-    while name in taken:
+    while name in used_names:
         name += "_"
     return name

@@ -88,7 +88,7 @@ def bands(graph: Graph, node: Node) -> Bands | None:
     for work in runs:
         match work:
             case Compute(part, rows, more):
-                maker.compute(node.parts[part], rows, more=more)
+                maker.compute(node.parts[part], rows, onto=more)
             case Fill(tensor, value):
                 maker.fill(tensor, value)
             case Fetch(tensor):
@@ -101,7 +101,7 @@ def bands(graph: Graph, node: Node) -> Bands | None:
 def band(graph: Graph, part: Node, rows: int) -> Graph:
     """Returns a graph that computes so many rows of the output of a node alone."""
     maker = _Maker(graph)
-    maker.compute(part, rows, more=isinstance(part.op, ChannelSums))
+    maker.compute(part, rows, onto=isinstance(part.op, ChannelSums))
     return maker.finish()
 
 
@@ -126,8 +126,9 @@ class _Maker:
         self._outputs: list[int] = []
         self._constants: dict[int, int] = {}
 
-    def compute(self, part: Node, rows: int, *, more: bool) -> None:
-        """Rows of the output of a part; or sums of rows, ``more`` than those that are given."""
+    def compute(self, part: Node, rows: int, *, onto: bool) -> None:
+        """Adds the node that computes ``rows`` of the output of a part; or, ``onto`` the sums that
+        there are, those of further rows."""
         windows = row_windows(self._graph, part) or {}
         inputs: list[int | None] = []
         for position, tensor in enumerate(part.inputs):
@@ -138,7 +139,7 @@ class _Maker:
             else:
                 inputs.append(self._constant(tensor))
         (made,) = part.outputs
-        if more:
+        if onto:
             inputs.append(self._given(made, 1))
         output = self._made(made, 1 if isinstance(part.op, ChannelSums) else rows)
         self._nodes.append(replace(

@@ -71,14 +71,14 @@ _PLANE = 6
 class BandCosts:
     """The costs of the bands of a graph's nodes, each found once; ``lowered`` is the graph with
     each node as a whole, which takes ``total`` instructions and ``time``. ``turned`` is the graph
-    whose rows are computed; ``known`` are nodes that were lowered before."""
+    whose rows are computed; ``lowered`` are nodes that were lowered before."""
 
     def __init__(
         self, graph: Graph, turned: Graph, lower: Lowerer,
-        known: Mapping[Node, LoweredNode] = MappingProxyType({}),
+        lowered: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
         self.lowered: LoweredGraph = lower(graph, {
-            number: known[node] for number, node in enumerate(graph.nodes) if node in known
+            number: lowered[node] for number, node in enumerate(graph.nodes) if node in lowered
         })
         graph = turned
         self.graph, self._lower = graph, lower

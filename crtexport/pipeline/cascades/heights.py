@@ -93,11 +93,11 @@ def choices(
 
 def _taller(
     costs: BandCosts, nodes: Sequence[int], choice: Choice, measuring: _Measuring,
-    known: Sequence[Choice],
+    earlier: Sequence[Choice],
 ) -> Iterator[Choice]:
     """Yields choices in which some of the parts compute twice as many rows at once, one after the
     other those whose instructions shrink most for the bytes that this takes; and the next part with
-    them, so that no rows wait for it. None is worse in both ways than one that is ``known``."""
+    them, so that no rows wait for it. None is worse in both ways than one of ``earlier``."""
 
     def fits(place: int) -> bool:
         number = nodes[place]
@@ -121,7 +121,7 @@ def _taller(
                     (*choice.heights[:place], *doubled, *choice.heights[end:]), choice.rests
                 )
                 if other is None or other.cost >= choice.cost or any(
-                    one.cost <= other.cost and one.nbytes <= other.nbytes for one in known
+                    one.cost <= other.cost and one.nbytes <= other.nbytes for one in earlier
                 ):
                     continue
                 found.append(measuring.measured(other))
@@ -133,11 +133,11 @@ def _taller(
         yield choice
 
 
-def _pareto(found: Iterable[Choice], measuring: _Measuring) -> list[Choice]:
+def _pareto(choices: Iterable[Choice], measuring: _Measuring) -> list[Choice]:
     """Returns the choices than which none is better in both ways, by rising bytes. Those are
     measured that may be among them."""
     kept: list[Choice] = []
-    for choice in sorted(found, key=lambda c: (c.cost, c.nbytes, c.heights)):
+    for choice in sorted(choices, key=lambda c: (c.cost, c.nbytes, c.heights)):
         if kept and choice.nbytes >= kept[-1].nbytes:
             continue
         measured = measuring.measured(choice)

@@ -60,16 +60,16 @@ class Way(Struct, frozen=True):
 class Ways:
     """The ways to compute a graph with cascades; ``planner`` plans. ``outside``: inputs and outputs
     take no memory of the workspace. ``fed``: the rows of the one input are given one after the
-    other; ``known``: nodes that were lowered before."""
+    other; ``lowered``: nodes that were lowered before."""
 
     def __init__(
         self, graph: Graph, lower: Lowerer, planner: Planner, *, outside: bool, fed: bool = False,
-        known: Mapping[Node, LoweredNode] = MappingProxyType({}),
+        lowered: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
         self._graph = with_sums(as_images(graph))
         self._turned = upright(self._graph)
         self._lower, self._planner = lower, planner
-        self._costs = BandCosts(self._graph, self._turned, lower, known)
+        self._costs = BandCosts(self._graph, self._turned, lower, lowered)
         self._fed = fed_tensor(self._graph) if fed else None
         self._segments = Segments(
             self._costs, _outside(self._graph) if outside else (), self._fed
@@ -91,9 +91,9 @@ class Ways:
         """The time of one whole tensor after another, as estimated, as in ``KernelTotals``."""
         return self._costs.time
 
-    def time_of(self, made: Made) -> int:
+    def time_of(self, planned: Made) -> int:
         """Returns the time of a graph that is lowered, in the same unit."""
-        return time_of(made[0], self._lower)
+        return time_of(planned[0], self._lower)
 
     def below(self, most: int | None = None) -> list[Way]:
         """Returns the ways, or those that need fewer bytes than ``most``, by rising bytes; none
@@ -120,10 +120,10 @@ class Ways:
         """The bytes of constants and of code of one whole tensor after another, as estimated."""
         return self._costs.flash
 
-    def calls(self, made: Made) -> int:
+    def calls(self, planned: Made) -> int:
         """Returns how many calls compute the rows of a graph that is lowered and planned."""
-        graph, plan = made[0].graph, made[1]
-        rows = ((made[0].nodes[step.node], step.rows) for step in plan.steps)
+        graph, plan = planned[0].graph, planned[1]
+        rows = ((planned[0].nodes[step.node], step.rows) for step in plan.steps)
         return sum(
             call_sites(graph, lowered.node, lowered.rows, kept) for lowered, kept in rows
             if lowered.rows is not None and kept is not None
