@@ -26,7 +26,8 @@ def _ratio(size: int, output_size: int, *, align_corners: bool) -> np.float32:
 
 
 def nearest(op: Resize, size: int, output_size: int) -> list[int]:
-    """The row (or column) that each one of the output is a copy of (``GetNearestNeighbor``)."""
+    """Returns the row (or column) that each one of the output is a copy of
+    (``GetNearestNeighbor``)."""
     ratio = _ratio(size, output_size, align_corners=op.align_corners)
     offset = _HALF if op.half_pixel_centers else np.float32(0.0)
     result = []

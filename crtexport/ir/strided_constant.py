@@ -44,7 +44,7 @@ class View(Struct, frozen=True):
         return ConstantRef(nbytes=nbytes, made=self)
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
-        """The first ``nbytes`` bytes, in pieces that end where elements do."""
+        """Yields the first ``nbytes`` bytes, in pieces that end where elements do."""
         return self._pieces(self.start, self.axes, 0, nbytes // self.itemsize)
 
     def part(self, start: int, nbytes: int) -> bytes:
@@ -77,7 +77,7 @@ class View(Struct, frozen=True):
             row, rest = row + max(whole, 1), 0
 
     def _block(self, start: int, axes: Sequence[Axis]) -> bytes:
-        """All that ``axes`` reach: read in the source's order, then moved."""
+        """Returns all that ``axes`` reach: read in the source's order, then moved."""
         low = start + sum(min(0, (size - 1) * step) for size, step in axes)
         order = sorted(range(len(axes)), key=lambda i: -abs(axes[i][1]))
         outer = _joined_axes([(axes[i][0], abs(axes[i][1])) for i in order])
@@ -118,7 +118,7 @@ class Joined(Struct, frozen=True):
         return ConstantRef(nbytes=sum(self.runs) * self.count, made=self)
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
-        """The first ``nbytes`` bytes, in pieces."""
+        """Yields the first ``nbytes`` bytes, in pieces."""
         return self._pieces(0, nbytes)
 
     def part(self, start: int, nbytes: int) -> bytes:
@@ -182,7 +182,7 @@ def moved(op: ops.Op, inputs: Sequence[Tensor]) -> list[ConstantRef] | None:
 
 
 def _whole(type_: TensorType, source: ConstantRef) -> View:
-    """All elements, as they are."""
+    """Returns all elements, as they are."""
     axes: list[Axis] = []
     step = 1
     for size in reversed(type_.shape):

@@ -144,12 +144,12 @@ class ConstantRef(Struct, frozen=True):
 
     @staticmethod
     def of(array: npt.NDArray[np.generic]) -> ConstantRef:
-        """A constant from an array, converted to little-endian C order."""
+        """Returns a constant from an array, converted to little-endian C order."""
         data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
         return ConstantRef(nbytes=len(data), data=data)
 
     def chunks(self, window: int = 1 << 20) -> Iterator[bytes]:
-        """The bytes in pieces, of ``window`` bytes and a rest, or as they are made.
+        """Yields the bytes in pieces, of ``window`` bytes and a rest, or as they are made.
 
         Pieces end where elements do. Raises CrtExportError when the file has become shorter than
         it was when checked.
@@ -182,7 +182,7 @@ class ConstantRef(Struct, frozen=True):
         )
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """Some of the bytes."""
+        """Returns some of the bytes."""
         (piece,) = self.parts((start,), nbytes)
         return piece
 
@@ -204,9 +204,9 @@ class ConstantRef(Struct, frozen=True):
                     yield piece
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Returns all bytes."""
         return self.data if self.data is not None else b"".join(self.chunks())
 
     def array(self, type_: TensorType) -> npt.NDArray[np.generic]:
-        """The values as a read-only array of ``type_``'s dtype and shape."""
+        """Returns the values as a read-only array of ``type_``'s dtype and shape."""
         return np.frombuffer(self.read(), dtype=type_.dtype.numpy).reshape(type_.shape)

@@ -38,7 +38,7 @@ class WindowAxis(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The pixel behind the last tap of the last window."""
+        """Returns the pixel behind the last tap of the last window."""
         return self.covered(self.positions) - self.pad_before
 
     @property

@@ -19,7 +19,7 @@ _WORDS = (_INDEX, _I32)
 
 
 def const(value: int | float, type_: Scalar = _INDEX) -> kir.Const:
-    """A constant; integers for integer types, floats for float types."""
+    """Returns a constant; integers for integer types, floats for float types."""
     return kir.Const(float(value) if type_.is_float else int(value), type_)
 
 
@@ -203,7 +203,7 @@ def load_word(buffer: Buffer, index: Expr) -> kir.LoadWord:
 def load_vector(
     buffer: Buffer, index: Expr, type_: Scalar, count: int | None = None
 ) -> kir.LoadVector:
-    """The vector at ``index``: all its lanes, or the first ``count``."""
+    """Returns the vector at ``index``: all its lanes, or the first ``count``."""
     return kir.LoadVector(buffer, index, type_, type_.lanes if count is None else count)
 
 

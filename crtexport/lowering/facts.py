@@ -76,5 +76,5 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def backward(self) -> Freedoms | None:
-        """The freedoms of the reversed kernel; None where it can't be reversed."""
+        """Returns the freedoms of the reversed kernel; None where it can't be reversed."""
         return None if self.reversed is None else self.reversed()

@@ -293,7 +293,7 @@ def _packed(
     prepared: Sequence[Prepared], board: Board, generator: Generator, tuned: ByRecord | None,
     proofs: Sequence[Proof], options: ExportOptions, compiled: Counted | None,
 ) -> PackageBuilder:
-    """The contents of a package; the proofs are made while LLVM works."""
+    """Returns the contents of a package; the proofs are made while LLVM works."""
     artifacts = [one.artifact for one in prepared]
     with generator.started(artifacts, options.large_data, compiled) as finish:
         for proof in proofs:
@@ -336,7 +336,7 @@ def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]
 def _read(
     model: Model | Sequence[Model], options: ExportOptions, board: Board
 ) -> tuple[list[Graph], Board]:
-    """The networks, each verified, and the board as they need it."""
+    """Returns the networks, each verified, and the board as they need it."""
     models = [model] if isinstance(model, str | Path | Graph) else list(model)
     if not models:
         raise CrtExportError("there is no model to export")

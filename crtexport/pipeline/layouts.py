@@ -102,7 +102,7 @@ def _laid(chosen: Made, by_layer: Made) -> LaidOut:
 
 
 def _streamed(graph: Graph, around: Surroundings) -> LaidOut:
-    """A graph whose first layers go on from one result to the next."""
+    """Returns a graph whose first layers go on from one result to the next."""
     if any(isinstance(node.op, EthosU | Foreign) for node in graph.nodes):
         raise _refused(graph, "an accelerator or another module computes layers of it")
     lowered = around.lower(streamed(graph))

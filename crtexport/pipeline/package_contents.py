@@ -119,8 +119,8 @@ def _model(prepared: Prepared, generator: Generator, tuned: ByRecord | None) -> 
 
 
 def _foreign(models: Sequence[ModelContents], board: Board, file_names: set[str]) -> ExternalFiles:
-    """The files of the graphs' modules, none of them called as one of ``file_names``, and the
-    decoder of devices' programs, if there are such."""
+    """Returns the files of the graphs' modules, none of them called as one of ``file_names``, and
+    the decoder of devices' programs, if there are such."""
     ours = None
     if any(module.kind == "object" for model in models for module in model.externals):
         from crtexport.backends.llvm.compile import empty_object  # noqa: PLC0415
@@ -162,7 +162,7 @@ def _undefined(
 
 
 def runtime_headers(artifacts: Sequence[Artifact] = ()) -> dict[str, bytes]:
-    """The runtime headers that go into a package of these models, by path below
+    """Returns the runtime headers that go into a package of these models, by path below
     ``runtime/include``."""
     more = list(DEVICE_HEADERS) if any(artifact.images for artifact in artifacts) else []
     if any(function.commands for artifact in artifacts for function in artifact.externals):

@@ -53,7 +53,7 @@ class Prepared(Struct, frozen=True):
 
     @property
     def graph(self) -> Graph:
-        """The graph that was lowered."""
+        """Returns the graph that was lowered."""
         return self.lowered.graph
 
 
@@ -81,7 +81,7 @@ class Exported(Struct, frozen=True):
 
     @property
     def artifact(self) -> Artifact:
-        """The artifact of the one model. Raises CrtExportError where there are several."""
+        """Returns the artifact of the one model. Raises CrtExportError where there are several."""
         return self._only.artifact
 
     @property

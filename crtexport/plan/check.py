@@ -34,17 +34,17 @@ class KernelProof(Protocol):
         ``position`` though they overlap: no byte is overwritten before its last read."""
 
     def moves(self, number: int) -> tuple[ByteMove, ...] | None:
-        """All that node ``number`` does, as copies; None if it does anything else."""
+        """Returns all that node ``number`` does, as copies; None if it does anything else."""
 
     def scratch(self, step: Step) -> int:
         """Bytes that the kernel of a step needs besides its tensors."""
 
     def inner(self, node: int, graph: int) -> KernelProof:
-        """The proofs for one of the graphs that a node runs."""
+        """Returns the proofs for one of the graphs that a node runs."""
 
     def rows(self, node: int) -> tuple[Bands, RowProof] | None:
-        """The work of a cascade on rows, and what can be proven about its kernels; None for a node
-        without."""
+        """Returns the work of a cascade on rows, and what can be proven about its kernels; None for
+        a node without."""
 
 
 def check(graph: Graph, plan: Plan, proof: KernelProof | None = None) -> None:
@@ -375,7 +375,8 @@ class _Simulation:
         return inner.plan.shared == own and (number == 1 or not own)
 
     def _check_apart(self, what: str, parts: list[tuple[int, int]]) -> int:
-        """The end of ranges (start, size), which must be aligned and have no byte in common."""
+        """Returns the end of ranges (start, size), which must be aligned and have no byte in
+        common."""
         end = 0
         for start, size in sorted(parts):
             if size and start < end:

@@ -257,7 +257,8 @@ class _Replay:
     def _check_window(
         self, part: Node, step: RowStep, position: int, tensor: int, place: RowPlace, rows: range
     ) -> Range:
-        """The rows that a part reads are those that it needs; returns where they lie."""
+        """Checks that the rows that a part reads are those that it needs. Returns where they
+        lie."""
         band = self.numbers[step.work]
         first, one, padding = _window(self.graph, part, position, rows[0])
         last, _, _ = _window(self.graph, part, position, rows[-1])
@@ -304,7 +305,7 @@ class _Replay:
         return type_.nbytes // type_.shape[1]
 
     def _rows(self, tensor: int) -> float:
-        """The number of rows of a tensor; infinite where results go on."""
+        """Returns the number of rows of a tensor; infinite where results go on."""
         return math.inf if self.hop else self.graph.type(tensor).shape[1]
 
     def _inside(self, tensor: int, row: int) -> None:
@@ -317,15 +318,15 @@ class _Replay:
         self.done.add((tensor, row))
 
     def _range(self, start: int, end: int) -> Range:
-        """Some bytes of the scratch."""
+        """Returns some bytes of the scratch."""
         scratch = self.frame.scratch
         if not 0 <= start <= end <= min(self.plan.size, scratch.end - scratch.start):
             self.fail(f"bytes {start} to {end} aren't in its scratch of {self.plan.size}")
         return replace(scratch, start=scratch.start + start, end=scratch.start + end)
 
     def _bytes(self, place: RowPlace, *, reading: bool = False) -> Range:
-        """The bytes of rows in a ring or in a whole tensor; of one that is given row by row, no
-        kernel reads but the copies of rows."""
+        """Returns the bytes of rows in a ring or in a whole tensor; of one that is given row by
+        row, no kernel reads but the copies of rows."""
         size = self._row(place.tensor)
         if place.slot is not None:
             if place.tensor not in self.plan.rings:
@@ -347,7 +348,7 @@ class _Replay:
         return self.names[holder]
 
     def _holder(self, tensor: int, slot: int) -> _Held:
-        """The row of a tensor that a place holds as a whole."""
+        """Returns the row of a tensor that a place holds as a whole."""
         at = self._bytes(RowPlace(tensor, 0, slot))
         number = self.memory.at(at)
         held = self.held[number] if number is not None and number != NOTHING else None
@@ -358,7 +359,7 @@ class _Replay:
         return held
 
     def _read(self, place: RowPlace, rows: Sequence[_Held]) -> Range:
-        """The bytes of a place, which must hold these rows."""
+        """Returns the bytes of a place, which must hold these rows."""
         at, size = self._bytes(place, reading=True), self._row(place.tensor)
         for number, held in enumerate(rows):
             start = at.start + number * size
@@ -425,8 +426,8 @@ def _relative(
 
 
 def _window(graph: Graph, part: Node, position: int, row: int) -> tuple[int, int, float]:
-    """The first row of an input that row ``row`` of the output needs, how many there are, and what
-    those that aren't there are full of."""
+    """Returns the first row of an input that row ``row`` of the output needs, how many there are,
+    and what those that aren't there are full of."""
     source = graph.type(graph.required(part, position))
     zero = 0.0 if source.quant is None else float(source.quant.zero_point[0])
     match part.op:

@@ -42,7 +42,7 @@ class Samples:
         return {name: array[index] for name, array in self.arrays.items()}
 
     def each(self, most: int | None = None) -> Iterator[Arrays]:
-        """All samples, or ``most`` of them, evenly spaced."""
+        """Yields all samples, or ``most`` of them, evenly spaced."""
         count = self.count if most is None else min(most, self.count)
         for index in np.linspace(0, self.count - 1, count).astype(int):
             yield self.at(index)
@@ -122,7 +122,7 @@ def decibels(signal: float, noise: float) -> float:
 
 
 def ratios(error: Error) -> dict[str, Any]:
-    """The ratios of signal to error in dB; None for an infinite one."""
+    """Returns the ratios of signal to error in dB; None for an infinite one."""
     worst = error.worst()
     return {
         "sqnr": finite(error.sqnr), "channel": None if worst is None else worst[0],

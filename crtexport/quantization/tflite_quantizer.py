@@ -62,7 +62,7 @@ class TfliteNetwork:
         self.run.invoke()
 
     def real(self, tensor: dict[str, Any]) -> Any:
-        """The numbers that a tensor stands for."""
+        """Returns the numbers that a tensor stands for."""
         values, (scale, zero) = self.run.get_tensor(tensor["index"]), tensor["quantization"]
         return (values.astype(np.float64) - zero) * scale if scale else values
 

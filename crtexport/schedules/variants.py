@@ -91,7 +91,7 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
 def _scheduled(
     context: Context, target: Target, optimize: str, plain: Candidate
 ) -> list[Candidate]:
-    """The variants of a node without parts whose weights have whole bytes."""
+    """Returns the variants of a node without parts whose weights have whole bytes."""
     own = _instruction_set(target)
     found = _vectors(context, target, own)
     if own and own.slow_in_c:
@@ -108,7 +108,8 @@ def _scheduled(
 
 
 def _as_convolution(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The variants of a depthwise convolution of one channel as the convolution that it is."""
+    """Returns the variants of a depthwise convolution of one channel as the convolution that it
+    is."""
     if not isinstance(context.node.op, DepthwiseConv2D):
         return []
     from crtexport.schedules.common import single_channel

@@ -265,7 +265,7 @@ def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
 
 
 def _values(hint: Any) -> tuple[object, ...]:
-    """All values of a type that has a few words or numbers."""
+    """Returns all values of a type that has a few words or numbers."""
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return tuple(member.value for member in hint)
     return get_args(hint) if get_origin(hint) is Literal else ()

@@ -75,7 +75,7 @@ def print_kernel(
 def declare_kernel(
     kernel: Kernel, symbol: str, file_names: frozenset[str] = frozenset()
 ) -> KernelText:
-    """The declaration of a kernel that another file defines as shared."""
+    """Returns the declaration of a kernel that another file defines as shared."""
     return _printer(kernel, symbol, file_names, "CRT_SHARED").declaration()
 
 
@@ -127,7 +127,7 @@ _PLAIN_CALL = re.compile(r"\w+\((\{\d+\}(, \{\d+\})*)?\)")
 
 
 def variable_type(type_: Scalar) -> str:
-    """The C type of a variable or parameter."""
+    """Returns the C type of a variable or parameter."""
     if type_ is Scalar.I1:
         return "bool"
     if type_.is_vector:
@@ -175,7 +175,8 @@ class _CPrinter(Struct):
     # ---- names and declarations
 
     def _name(self, name: str) -> str:
-        """The C name of a variable or buffer; changed only where C or the file has taken it."""
+        """Returns the C name of a variable or buffer; changed only where C or the file has taken
+        it."""
         if name not in self.names:
             c_name = name
             while c_name in self.used or c_name.startswith("crt_"):
@@ -365,7 +366,7 @@ class _CPrinter(Struct):
         return f"{self._name(place.buffer.name)}[{self._text(place.index)}]"
 
     def _vector_access(self, type_: Scalar, buffer: Buffer, *, stores: bool) -> str:
-        """The function that loads or stores such a vector."""
+        """Returns the function that loads or stores such a vector."""
         if stores and not buffer.writable:
             raise self._error(f"a store to the read-only buffer {buffer.name}")
         key = c_vectors.access_key(type_, buffer.dtype, stores=stores)
@@ -474,7 +475,7 @@ def _remainder(a: Expr, b: Expr) -> kir.Const | None:
 
 
 def _saturated(lower: Expr, high: Expr) -> Scalar | None:
-    """The type to whose numbers MIN of these two clamps a word."""
+    """Returns the type to whose numbers MIN of these two clamps a word."""
     match lower, high:
         case (
             kir.Binary(BinaryOp.MAX, value, kir.Const(low)), kir.Const(most)

@@ -130,7 +130,7 @@ def needs_special(text: str) -> bool:
 
 
 def array_literals(data: bytes, type_: Scalar) -> list[str]:
-    """One literal per element of ``data`` (little-endian, C order).
+    """Returns one literal per element of ``data`` (little-endian, C order).
 
     Raises CrtExportError when ``data`` doesn't hold whole elements.
     """
@@ -204,7 +204,7 @@ def _lines(
 
 
 def c_string(text: str | bytes) -> str:
-    """A C string literal with the bytes of ``text`` (UTF-8).
+    """Returns a C string literal with the bytes of ``text`` (UTF-8).
 
     All that isn't a plain printable ASCII character is an octal escape, question marks too
     (trigraphs), so that no text can end the literal or change the one after it.
@@ -225,7 +225,7 @@ def comment_text(text: str) -> str:
 
 
 def block_comment(lines: Iterable[str], indent: str = "", opening: str = "/*") -> str:
-    """A comment of one or more lines, each made safe; no newline at its end.
+    """Returns a comment of one or more lines, each made safe; no newline at its end.
 
     One line gives ``/* text */``, more give a block; ``opening`` ``/**`` is for documentation.
     """

@@ -54,7 +54,7 @@ def emit_c(
     artifact: Artifact, *, linked: bool = False, int_bits: IntBits = 32,
     target: Target | None = None,
 ) -> dict[str, str]:
-    """The C files of one model: base name → text, sorted by name.
+    """Returns the C files of one model: base name → text, sorted by name.
 
     ``linked``: the constants are in an object, see :mod:`crtexport.backends.constants`.
     ``int_bits``: the width of ``int``; where that is 16, pointers are taken to be no wider.
@@ -138,7 +138,8 @@ def _kernels(
     artifact: Artifact, file_names: frozenset[str], int_bits: IntBits, special: bool,
     target: Target | None,
 ) -> tuple[tuple[Helper, ...], list[str]]:
-    """The kernels and what they need. What another model of the package defines is declared only.
+    """Returns the kernels and what they need. What another model of the package defines is declared
+    only.
 
     ``special``: constants are infinite or no numbers.
     """
@@ -224,7 +225,7 @@ def _table_comment(constants: Sequence[Constant]) -> str:
 
 
 def _file_scope(artifact: Artifact) -> frozenset[str]:
-    """Every name with file scope. Raises CrtExportError when one is given twice."""
+    """Returns every name with file scope. Raises CrtExportError when one is given twice."""
     workspace = workspace_name(artifact)
     ends = [end for _, end, _ in abi.workspaces(artifact)] or [""]
     memory = (*(workspace + end for end in ends), state_name(artifact), table_symbol(artifact))

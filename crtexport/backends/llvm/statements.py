@@ -61,12 +61,12 @@ class StatementPrinter:
 
     @property
     def result(self) -> str:
-        """The type that the function returns."""
+        """Returns the type that the function returns."""
         return "i32" if self._contexts.fails else "void"
 
     @property
     def lines(self) -> list[str]:
-        """The body of the function."""
+        """Returns the body of the function."""
         return [*self._lines, *self._contexts.finish()]
 
     def begin(self, lines: Sequence[str]) -> None:

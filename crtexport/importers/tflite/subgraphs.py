@@ -212,7 +212,7 @@ class Reading:
             self._tensors.define(tensor, constant(self._tensors.tensor(tensor), array))
 
     def _node(self, table: schema.Operator, code: int, name: str) -> Node | None:
-        """An operator; None for one that gives constants."""
+        """Returns an operator; None for one that gives constants."""
         outputs = table.outputs
         inputs = tuple(None if t == -1 else t for t in table.inputs)
         source = SourceOperator(table, inputs, outputs, self._tensors)
@@ -269,7 +269,7 @@ class Reading:
     # -- variables
 
     def _with_variable(self, source: SourceOperator, code: int) -> tuple[int | None, ...]:
-        """The operator's inputs with the variable in the place of its handle."""
+        """Returns the operator's inputs with the variable in the place of its handle."""
         reads = code == BuiltinOperator.READ_VARIABLE
         values = source.outputs[:1] if reads else source.inputs[1:2]
         first = source.inputs[0] if source.inputs else None
@@ -281,7 +281,7 @@ class Reading:
         return source.inputs
 
     def _variable(self, key: Key, like: Tensor) -> int:
-        """The tensor that is the variable ``key``, of the type of ``like``."""
+        """Returns the tensor that is the variable ``key``, of the type of ``like``."""
         if key in self._places:
             return self._places[key]
         named = [tensor for tensor, known in self._handles.items() if known == key]
@@ -332,7 +332,7 @@ class Reading:
         )
 
     def _run_by(self, source: SourceOperator, *, is_if: bool) -> tuple[int, int]:
-        """The subgraphs that the operator runs."""
+        """Returns the subgraphs that the operator runs."""
         if is_if:
             branch = source.options(schema.IfOptions)
             if not source.inputs:
@@ -342,7 +342,7 @@ class Reading:
         return loop.cond_subgraph_index, loop.body_subgraph_index
 
     def _child(self, number: int, keys: Sequence[Key | None]) -> Imported:
-        """A subgraph that gets the handles ``keys``, None for other inputs."""
+        """Returns a subgraph that gets the handles ``keys``, None for other inputs."""
         try:
             if number in self._path:
                 raise CrtExportError("the subgraph runs itself")

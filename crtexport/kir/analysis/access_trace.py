@@ -60,8 +60,8 @@ class Event(Struct, frozen=True):
 
     @property
     def reach(self) -> tuple[frozenset[str], Choices] | None:
-        """The loops whose variables decide the address, and the bounded names that decide it, too;
-        None where the address may be any."""
+        """Returns the loops whose variables decide the address, and the bounded names that decide
+        it, too; None where the address may be any."""
         found = self.names.reach(self.index)
         known = found is not None and found[0] <= {loop.name for loop in self.loops}
         return found if known else None

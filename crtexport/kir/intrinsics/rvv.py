@@ -41,7 +41,7 @@ _NEAREST_UP = 0
 
 
 def _wrapped(type_: Scalar) -> str:
-    """The C name of unsigned lanes, in which sums wrap, and its definition."""
+    """Returns the C name of unsigned lanes, in which sums wrap, and its definition."""
     size = type_.lane.itemsize
     return local_type("crt_wrapped", f"uint{8 * size}_t", type_.lanes, size)
 

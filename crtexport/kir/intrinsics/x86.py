@@ -135,7 +135,7 @@ def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]
 
 
 def _cells() -> tuple[Intrinsic, ...]:
-    """One number of 8 or of 16 bits in all 16 bytes of a vector."""
+    """Returns the intrinsics that put a number of 8 or of 16 bits into all 16 bytes of a vector."""
 
     def dup(cells: Scalar) -> Intrinsic:
         bits, vector = 8 * cells.lane.itemsize, llvm_type(cells)

@@ -72,7 +72,7 @@ def _scaled(width: int) -> Intrinsic:
 
 
 def _lanes(first: int, count: int) -> str:
-    """The mask of a shuffle that takes ``count`` lanes from ``first`` on."""
+    """Returns the mask of a shuffle that takes ``count`` lanes from ``first`` on."""
     return f"<{count} x i32> <{', '.join(f'i32 {first + i}' for i in range(count))}>"
 
 

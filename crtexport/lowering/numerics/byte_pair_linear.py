@@ -85,7 +85,7 @@ class FloatTerms(Terms, frozen=True):
 
     @property
     def numbers(self) -> tuple[float, float, float]:
-        """The factors of both operands, and the constant term."""
+        """Returns the factors of both operands, and the constant term."""
         first, second = (np.float32(s) / np.float32(self.scale_out) for s in self.scales)
         zeros = [zero + self.more for zero in self.zeros]
         rest = fused_multiply_add(float(first), zeros[0], float(np.float32(second * zeros[1])))

@@ -60,7 +60,7 @@ def _limited(value: np.floating[Any]) -> int:
 def through_float(
     source: TensorType, target: TensorType, function: Callable[[float], float]
 ) -> Table:
-    """The table of an operator between two int16 tensors, in float32."""
+    """Returns the table of an operator between two int16 tensors, in float32."""
     return populate(
         np.float32, (float(scale(source)), 0), (float(scale(target)), 0), function
     )

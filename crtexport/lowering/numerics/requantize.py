@@ -133,7 +133,7 @@ class Requantizer:
         )
 
     def __call__(self, acc: Expr, channel: Expr) -> Expr:
-        """The scaled i32 value of the i32 accumulator of ``channel`` (index)."""
+        """Returns the scaled i32 value of the i32 accumulator of ``channel`` (index)."""
         mantissa: Expr = (
             load(self.mantissas, channel) if self.mantissas is not None
             else i32(self.multiplier.mantissas[0])
@@ -188,8 +188,8 @@ class Requantizer:
         return shr(add(high, half, shr(high, i32(31))), right)
 
     def _doubled_high_mul(self, acc: Expr, mantissa: Expr) -> Expr:
-        """The rounding doubling high multiply of an accumulator that can be doubled: the upper
-        word of a product, which processors have an instruction for."""
+        """Returns the rounding doubling high multiply of an accumulator that can be doubled: the
+        upper word of a product, which processors have an instruction for."""
         doubled = cast(shl(acc, i32(1)), Scalar.I64)
         product = mul(doubled, cast(mantissa, Scalar.I64))
         nudged = add(product, const(1 << 31, Scalar.I64))
@@ -232,7 +232,7 @@ class WideRequantizer:
         )
 
     def __call__(self, acc: Expr, channel: Expr) -> Expr:
-        """The scaled i32 value of the i32 or i64 accumulator of ``channel`` (index)."""
+        """Returns the scaled i32 value of the i32 or i64 accumulator of ``channel`` (index)."""
         factor: Expr = (
             cast(load(self._table, channel), Scalar.I64) if self._table is not None
             else const(self._reduced, Scalar.I64)

@@ -208,7 +208,7 @@ class Weighted:
                 yield unit, add(mul(group, const(rows)), row)
 
     def start(self, channel: Expr) -> Var:
-        """The accumulator of an output channel (index)."""
+        """Returns the accumulator of an output channel (index)."""
         if self.bias is not None and self.mode is not Mode.HYBRID:
             return self.b.local("acc", load(self.bias, channel))
         return self.b.local("acc", const(0, self.sum))
@@ -225,7 +225,7 @@ class Weighted:
         self._plus(acc, mul(value, self._weight(w_index)))
 
     def _stored(self, index: Expr) -> Expr:
-        """A weight as it is stored; of those packed by units, that of the channel of
+        """Returns a weight as it is stored; of those packed by units, that of the channel of
         :meth:`units`."""
         if not self.bits:
             return load(self.weights, index)

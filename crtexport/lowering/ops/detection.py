@@ -69,7 +69,7 @@ def detection(context: Context) -> Lowered:
 
 
 def _var(local: Expr) -> Var:
-    """A local, as what can be assigned to."""
+    """Returns a local, as what can be assigned to."""
     if not isinstance(local, Var):
         raise TypeError(local)
     return local

@@ -153,8 +153,8 @@ def _pool(context: Context, op: Pool2D, name: str) -> Lowered:
 
 
 def _decided_by_sums(context: Context, real: RealAverage, steps: AverageSteps) -> Lowered:
-    """The averages of :class:`RealAverage` by sums of integers; those of floats where these don't
-    tell."""
+    """Returns the averages of :class:`RealAverage` by sums of integers; those of floats where these
+    don't tell."""
     op = context.op(AveragePool2D)
     lowering = Lowering("average_pool2d", context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape

@@ -194,7 +194,7 @@ class _Maker:
         return self._constants[tensor]
 
     def _rows(self, tensor: int, rows: int) -> int:
-        """A tensor of some rows of another one."""
+        """Returns a tensor of some rows of another one."""
         return self._tensor(Tensor(self._name(tensor), of_rows(self._graph.type(tensor), rows)))
 
     def _given(self, tensor: int, rows: int) -> int:

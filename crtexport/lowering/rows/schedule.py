@@ -228,7 +228,7 @@ class _Geometry(Struct, frozen=True):
 
     @property
     def whole_outputs(self) -> tuple[int, ...]:
-        """The outputs that aren't the rows of a ring."""
+        """Returns the outputs that aren't the rows of a ring."""
         return () if self.hop else self.node.outputs
 
 

@@ -224,14 +224,14 @@ class BandCosts:
 
     @property
     def flash(self) -> int:
-        """The bytes of constants, and of kernels that compute all nodes as a whole."""
+        """Returns the bytes of constants, and of kernels that compute all nodes as a whole."""
         constants = {t.constant for t in self.graph.tensors if t.constant is not None}
         code = self.of_whole(range(len(self.graph.nodes))).code
         return sum(constant.nbytes for constant in constants) + code
 
     @property
     def byte(self) -> float:
-        """The instructions that a byte of code is worth."""
+        """Returns the instructions that a byte of code is worth."""
         return self.total / 100 / BALANCE
 
 

@@ -230,7 +230,7 @@ def _candidates(
 
 
 def _width(costs: BandCosts, number: int) -> int:
-    """The bytes that a node computes at once, at least."""
+    """Returns the bytes that a node computes at once, at least."""
     (output,) = costs.graph.nodes[number].outputs
     return row_bytes(costs.graph, output) * costs.unit(number)
 
@@ -240,5 +240,5 @@ def _divisors(number: int) -> list[int]:
 
 
 def _best(costs: BandCosts, number: int, heights: Sequence[int]) -> int:
-    """The height with the fewest instructions, and of equal ones the smallest."""
+    """Returns the height with the fewest instructions, and of equal ones the smallest."""
     return min(heights, key=lambda height: (costs.by_rows(number, height), height))

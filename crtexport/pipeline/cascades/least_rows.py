@@ -83,7 +83,8 @@ class LeastRows(Struct, frozen=True):
         )
 
     def _running(self, part: _RingNode, rows: int, kept: Mapping[int, int]) -> int:
-        """The bytes that a part needs while it computes so many rows, more than what is kept."""
+        """Returns the bytes that a part needs while it computes so many rows, more than what is
+        kept."""
         facts = self.costs.of(part.number, rows).facts
         written = 0 if part.writes is None else rows * self.row_sizes[part.writes]
         found, over = facts.scratch + written, 0

@@ -53,7 +53,7 @@ class Way(Struct, frozen=True):
 
     @property
     def parts(self) -> int:
-        """The number of nodes that run row by row."""
+        """Returns the number of nodes that run row by row."""
         return sum(len(segment.nodes) for segment, _ in self.cascades)
 
 
@@ -83,12 +83,13 @@ class Ways:
 
     @property
     def instructions(self) -> int:
-        """The instructions of one whole tensor after another, as estimated."""
+        """Returns the instructions of one whole tensor after another, as estimated."""
         return self._costs.total
 
     @property
     def time(self) -> int:
-        """The time of one whole tensor after another, as estimated, as in ``KernelTotals``."""
+        """Returns the time of one whole tensor after another, as estimated, as in
+        ``KernelTotals``."""
         return self._costs.time
 
     def time_of(self, planned: Made) -> int:
@@ -117,7 +118,8 @@ class Ways:
 
     @property
     def flash(self) -> int:
-        """The bytes of constants and of code of one whole tensor after another, as estimated."""
+        """Returns the bytes of constants and of code of one whole tensor after another, as
+        estimated."""
         return self._costs.flash
 
     def calls(self, planned: Made) -> int:
@@ -213,7 +215,7 @@ class Ways:
 
 
 def _outside(graph: Graph) -> set[int]:
-    """The inputs and outputs of a graph, whatever shape they are given."""
+    """Returns the inputs and outputs of a graph, whatever shape they are given."""
     found = {*graph.inputs, *graph.outputs}
     shaped = [
         (graph.required(node, 0), node.outputs[0])

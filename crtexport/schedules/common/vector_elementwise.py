@@ -30,8 +30,9 @@ def lower(
     context: Context, op: Add | Sub | Mul, machine: RequantizingVectors, type_: Scalar,
     unroll: int = 1, *, assembled: bool = False,
 ) -> Lowered | None:
-    """A node that keeps its operator's rules, in vectors of ``type_``, up to ``unroll`` of them one
-    after the other; None where this is no way. ``assembled``: asks for a loop of machine code."""
+    """Returns the kernel of a node that keeps its operator's rules, in vectors of ``type_``, up to
+    ``unroll`` of them one after the other; None where it has none. ``assembled``: asks for a loop
+    of machine code."""
     types = (context.input(0), context.input(1), context.output())
     if len({t.shape for t in types}) > 1 or not context.output().elements:
         return None

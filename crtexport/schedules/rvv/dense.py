@@ -131,7 +131,7 @@ class _Convolution:
         self.output = lowering.output()
 
     def emit(self) -> Lowered:
-        """All pixels."""
+        """Emits the products of all pixels. Returns the kernel."""
         multiply_windows(self.ring, self.block.pixels, "p", lambda starts, pixels, targets: (
             self.product.emit(self._segments(starts, pixels), self.output, targets)
         ))

@@ -57,7 +57,7 @@ class RvvDepthwiseTile(Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """The number of pixels in all vectors."""
+        """Returns the number of pixels in all vectors."""
         return self.pixels * self.vectors
 
     def work(self, width: int, channels: int, taps: int) -> int:

@@ -43,12 +43,12 @@ class Band(Struct, frozen=True):
 
     @property
     def pitch(self) -> int:
-        """The number of elements from one row to the next."""
+        """Returns the number of elements from one row to the next."""
         return self.windows.columns.covered(self.windows.y[2]) * self.windows.x[3]
 
     @property
     def seen(self) -> int:
-        """The number of rows, of the image and of the padding."""
+        """Returns the number of rows, of the image and of the padding."""
         return self.windows.rows.covered(self.rows)
 
     @property

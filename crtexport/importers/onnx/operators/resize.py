@@ -94,8 +94,8 @@ def _scaled(x: Value, axes: tuple[int, ...], scales: Sequence[float]) -> _AxisSi
 
 
 def _sized(x: Value, axes: tuple[int, ...], sizes: tuple[int, ...], policy: str) -> _AxisSizes:
-    """The policies take one scale for all axes, so that the image fits into the sizes, or covers
-    them."""
+    """Returns the axes with their sizes and scales. The policies take one scale for all axes, so
+    that the image fits into the sizes, or covers them."""
     given = tuple(x.shape[axis] for axis in axes)
     if len(sizes) != len(axes) or min(sizes) < 1 or 0 in given:
         raise CrtExportError(f"sizes {list(sizes)} for {list(given)}")
