@@ -84,7 +84,7 @@ def sanitize_module(name: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """``text``, of ``[A-Za-z0-9_]``, changed where C or C++ reserve it."""
+    """Returns ``text``, of ``[A-Za-z0-9_]``, changed where C or C++ reserve it."""
     if text[0] == "_" or text[0].isdigit():
         text = "t_" + text.lstrip("_")
     return text + "_" if text in RESERVED else text

@@ -19,7 +19,7 @@ _HALF = np.float32(0.5)
 
 
 def _ratio(size: int, output_size: int, *, align_corners: bool) -> np.float32:
-    """Pixels of the input per pixel of the output."""
+    """Returns the pixels of the input per pixel of the output."""
     if align_corners and output_size > 1:
         return np.float32(size - 1) / np.float32(output_size - 1)
     return np.float32(size) / np.float32(output_size)

@@ -48,7 +48,7 @@ class View(Struct, frozen=True):
         return self._pieces(self.start, self.axes, 0, nbytes // self.itemsize)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
         first, end = start // self.itemsize, -(-(start + nbytes) // self.itemsize)
         data = b"".join(self._pieces(self.start, self.axes, first, end))
         before = start - first * self.itemsize
@@ -57,7 +57,7 @@ class View(Struct, frozen=True):
     def _pieces(
         self, start: int, axes: Sequence[Axis], first: int, end: int
     ) -> Iterator[bytes]:
-        """Elements ``first`` to ``end`` of what ``axes`` reach from ``start`` on."""
+        """Yields the elements ``first`` to ``end`` of what ``axes`` reach from ``start`` on."""
         if first >= end:
             return
         if not axes:
@@ -122,7 +122,7 @@ class Joined(Struct, frozen=True):
         return self._pieces(0, nbytes)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
         return b"".join(self._pieces(start, start + nbytes))
 
     def _pieces(self, start: int, end: int) -> Iterator[bytes]:
@@ -143,7 +143,8 @@ class Joined(Struct, frozen=True):
             start = (row + whole) * row_bytes
 
     def _row(self, row: int, start: int, end: int) -> Iterator[bytes]:
-        """Bytes ``start`` to ``end`` of a row that is larger than a window, or not whole."""
+        """Yields the bytes ``start`` to ``end`` of a row that is larger than a window, or not
+        whole."""
         at = 0
         for source, run in zip(self.sources, self.runs, strict=True):
             for first in range(max(start - at, 0), min(end - at, run), WINDOW):
@@ -203,7 +204,7 @@ def _sliced(
 
 
 def _part(view: View, axis: int, first: int, count: int) -> View:
-    """``count`` of an axis's elements."""
+    """Returns ``count`` of an axis's elements."""
     begin = [first if i == axis else 0 for i in range(len(view.axes))]
     size = [count if i == axis else length for i, (length, _) in enumerate(view.axes)]
     return _sliced(view, begin, size, [1] * len(begin))

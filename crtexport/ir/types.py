@@ -45,7 +45,7 @@ class DType(enum.Enum):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Smallest and largest value of an integer type; ValueError for others."""
+        """Returns the smallest and largest value of an integer type; ValueError for others."""
         if not self.is_integer:
             raise ValueError(f"{self.value} is no type of integers")
         count = 1 << 8 * self.itemsize
@@ -116,7 +116,7 @@ class Made(Struct, frozen=True):
                 yield result
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
         given, made = self.sizes
         first, end = start // made, -(-(start + nbytes) // made)
         piece = self.source.part(first * given, (end - first) * given)
@@ -187,7 +187,7 @@ class ConstantRef(Struct, frozen=True):
         return piece
 
     def parts(self, starts: Iterable[int], nbytes: int) -> Iterator[bytes]:
-        """``nbytes`` bytes from each of ``starts`` on."""
+        """Yields ``nbytes`` bytes from each of ``starts`` on."""
         if self.data is not None:
             for start in starts:
                 yield self.data[start : start + nbytes]

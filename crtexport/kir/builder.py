@@ -208,7 +208,7 @@ def load_vector(
 
 
 def cast(value: Expr, type_: Scalar) -> Expr:
-    """``value`` as ``type_``; constants are converted here when that is exact."""
+    """Returns ``value`` as ``type_``; constants are converted here when that is exact."""
     if value.type is type_:
         return value
     if isinstance(value, kir.Const) and not value.type.is_float and type_ in (
@@ -374,7 +374,7 @@ class KernelBuilder:
 
 
 def _without_constant_branches(stmts: list[Stmt]) -> Body:
-    """``stmts`` with each If on a constant replaced by the branch that runs."""
+    """Returns ``stmts`` with each If on a constant replaced by the branch that runs."""
     if not any(isinstance(s, kir.If) and isinstance(s.condition, kir.Const) for s in stmts):
         return tuple(stmts)
     kept: list[Stmt] = []

@@ -38,7 +38,7 @@ def bits(type_: Scalar, index_bits: int = 64) -> int:
 
 @functools.cache
 def type_range(type_: Scalar, index_bits: int = 64) -> Interval:
-    """Smallest and largest value of an integer type."""
+    """Returns the smallest and largest value of an integer type."""
     width = bits(type_, index_bits)
     if type_.is_signed:
         return -(1 << (width - 1)), (1 << (width - 1)) - 1

@@ -93,7 +93,7 @@ class _Code(Struct, frozen=True):
 
     @property
     def is_name(self) -> bool:
-        """True where it may be repeated in the text without being evaluated twice."""
+        """Returns True where it may be repeated in the text without being evaluated twice."""
         return self.text.isidentifier() or self.text.isdigit()
 
 

@@ -70,7 +70,7 @@ class Lowered(Struct, frozen=True):
 
     @property
     def scratch(self) -> int:
-        """Bytes that the node needs besides its tensors while it runs."""
+        """Returns the bytes that the node needs besides its tensors while it runs."""
         return max((
             arg.offset + buffer.size * buffer.dtype.itemsize
             for buffer, arg in zip(self.kernel.buffers, self.args, strict=True)

@@ -310,7 +310,7 @@ def _claimed(
     claims: Claims, output: Path | str | None, model: Model | Sequence[Model],
     board: Board | Path | str, tuning: Path | str | None,
 ) -> Claims:
-    """``claims`` with the package and the files that were named to be read."""
+    """Returns ``claims`` with the package and the files that were named to be read."""
     models = [model] if isinstance(model, str | Path | Graph) else model
     claims.file("-o", None if output is None else Path(output))
     claims.reads(*(Path(one) for one in models if not isinstance(one, Graph)))

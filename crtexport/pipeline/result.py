@@ -121,8 +121,8 @@ class Exported(Struct, frozen=True):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of all models: constants in flash, workspace, inputs and outputs, and the
-        buffers for compressed device programs, if there are any."""
+        """Returns the bytes of all models: constants in flash, workspace, inputs and outputs, and
+        the buffers for compressed device programs, if there are any."""
         return _sizes([model.artifact for model in self.models])
 
 

@@ -37,7 +37,7 @@ class KernelProof(Protocol):
         """Returns all that node ``number`` does, as copies; None if it does anything else."""
 
     def scratch(self, step: Step) -> int:
-        """Bytes that the kernel of a step needs besides its tensors."""
+        """Returns the bytes that the kernel of a step needs besides its tensors."""
 
     def inner(self, node: int, graph: int) -> KernelProof:
         """Returns the proofs for one of the graphs that a node runs."""

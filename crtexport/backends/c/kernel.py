@@ -59,8 +59,8 @@ def print_kernel(
     int_bits: IntBits = 32, target: Target | None = None,
     assembled: dict[str, str] | None = None,
 ) -> KernelText:
-    """``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other files of
-    the package see it.
+    """Returns ``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other
+    files of the package see it.
 
     ``file_names``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``,
     or less; ``target``: the one for which loops have instructions of their own; ``assembled``: the
@@ -175,8 +175,8 @@ class _CPrinter(Struct):
     # ---- names and declarations
 
     def _name(self, name: str) -> str:
-        """Returns the C name of a variable or buffer; changed only where C or the file has taken
-        it."""
+        """Returns the C name of a variable or buffer; changed only where C or the file uses it
+        already."""
         if name not in self.names:
             c_name = name
             while c_name in self.used or c_name.startswith("crt_"):
@@ -324,7 +324,7 @@ class _CPrinter(Struct):
         return self._expr(e)[0]
 
     def _operand(self, e: Expr, least: _Level = _UNARY) -> str:
-        """``e`` in parentheses unless it holds together at ``least`` so tightly."""
+        """Returns ``e``, in parentheses where it binds less tightly than ``least``."""
         text, level = self._expr(e)
         return text if level >= least else f"({text})"
 
@@ -475,7 +475,7 @@ def _remainder(a: Expr, b: Expr) -> kir.Const | None:
 
 
 def _saturated(lower: Expr, high: Expr) -> Scalar | None:
-    """Returns the type to whose numbers MIN of these two clamps a word."""
+    """Returns the type to whose limits MIN of these two clamps a word; None if it doesn't."""
     match lower, high:
         case (
             kir.Binary(BinaryOp.MAX, value, kir.Const(low)), kir.Const(most)

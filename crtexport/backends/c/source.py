@@ -138,8 +138,8 @@ def _kernels(
     artifact: Artifact, file_names: frozenset[str], int_bits: IntBits, special: bool,
     target: Target | None,
 ) -> tuple[tuple[Helper, ...], list[str]]:
-    """Returns the kernels and what they need. What another model of the package defines is declared
-    only.
+    """Returns the kernels and the helpers that they need. Kernels that another model of the package
+    defines are declared only.
 
     ``special``: constants are infinite or no numbers.
     """

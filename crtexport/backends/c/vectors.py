@@ -35,14 +35,14 @@ def condition(type_: Scalar) -> str:
 
 
 def types_key(type_: Scalar) -> str:
-    """Returns the key of the text that has a vector type."""
+    """Returns the key of the text that defines a vector type."""
     if type_.itemsize == _MVE_BYTES:
         return TYPES
     return WIDE_TYPES if type_.itemsize == _REGISTER_BYTES else WIDEST_TYPES
 
 
 def types_text() -> dict[str, str]:
-    """Returns the types by key, on machines with and without vectors."""
+    """Returns the definitions of the types by key, on processors with and without vectors."""
     narrow = [v for v in LANE_SOURCES if types_key(v) == TYPES]
     integers = [v for v in narrow if not v.is_float]
     floats = [v for v in narrow if v.is_float]
@@ -94,7 +94,7 @@ def accesses() -> dict[str, str]:
 
 
 def _names(type_: Scalar, element: Scalar) -> tuple[str, str]:
-    """(letter of the memory access, predicate of ``count`` lanes)"""
+    """Returns the letter of the memory access, and the predicate of ``count`` lanes."""
     return _BITS[element.itemsize], f"vctp{8 * type_.lane.itemsize}q((uint32_t)count)"
 
 
@@ -107,7 +107,8 @@ def _guarded(type_: Scalar, arm: str, portable: str) -> str:
 
 
 def _narrow(type_: Scalar, element: Scalar) -> str:
-    """Returns a vector of as many lanes as they are in memory, under the name ``crt_narrow``."""
+    """Returns the definition of a vector of as many lanes as they are in memory, under the name
+    ``crt_narrow``."""
     size = type_.lanes * element.itemsize
     return f"typedef {STORAGE[element]} crt_narrow __attribute__((vector_size({size})));"
 

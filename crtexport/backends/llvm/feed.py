@@ -132,7 +132,7 @@ class _FeedPrinter:
     # -- the C interface
 
     def begin(self) -> str:
-        """``int32_t tvmgen_<m>_begin([workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_begin([workspace_pools])``."""
         checks = Checks()
         pools = self._loaded(checks)
         return self._function(0, [], checks, [
@@ -141,7 +141,7 @@ class _FeedPrinter:
         ])
 
     def more(self) -> str:
-        """``int32_t tvmgen_<m>_feed(rows, count[, workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_feed(rows, count[, workspace_pools])``."""
         checks = Checks()
         checks.fail_if_null("%rows")
         pools = self._loaded(checks)
@@ -177,7 +177,7 @@ class _FeedPrinter:
         ]
 
     def finish(self) -> str:
-        """``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
         checks = Checks()
         checks.fail_if_null("%outputs")
         outputs = [

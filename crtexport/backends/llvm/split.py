@@ -54,7 +54,8 @@ def processes(artifact: Artifact, split: Split, target: Target) -> int:
 
 
 def _statements(body: Body, *, assembled: bool) -> int:
-    """``assembled``: loops that are marked so have instructions already."""
+    """Returns the number of statements. ``assembled``: loops that are marked so have instructions
+    already, and count as one."""
     return sum(
         (not isinstance(stmt, Comment)) + (
             0 if assembled and isinstance(stmt, For) and stmt.assembled

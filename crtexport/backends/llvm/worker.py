@@ -57,7 +57,7 @@ def send(stream: IO[bytes], kind: bytes, data: bytes = b"") -> None:
 
 
 def receive(stream: IO[bytes]) -> tuple[bytes, bytes]:
-    """Returns one message, as kind and data; two times nothing when the other side is gone."""
+    """Returns one message, as kind and data; both empty when the other side has ended."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return b"", b""

@@ -110,7 +110,7 @@ class _JsonWriter:
     def _graph_lines(
         self, graph: Graph, fields: dict[str, Any], within: str, indent: str
     ) -> list[str]:
-        """``graph`` as an object after ``fields``; ``within``: the keys that lead to it."""
+        """Returns ``graph`` as an object after ``fields``; ``within``: the keys that lead to it."""
         names = _unique(tensor.name for tensor in graph.tensors)
         fields = {
             **fields,

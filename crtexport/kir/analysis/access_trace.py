@@ -55,7 +55,7 @@ class Event(Struct, frozen=True):
 
     @property
     def followed(self) -> bool:
-        """True where its address is known in every iteration."""
+        """Returns True where its address is known in every iteration."""
         return self.known(self.index)
 
     @property
@@ -68,7 +68,7 @@ class Event(Struct, frozen=True):
 
     @property
     def certain(self) -> bool:
-        """True where the iterations in which it happens are known, too."""
+        """Returns True where the iterations in which it happens are known, too."""
         return self.followed and all(map(self.known, self.conditions))
 
     def known(self, expr: Expr) -> bool:

@@ -97,7 +97,7 @@ def local_type(name: str, element: str, count: int, size: int) -> str:
 
 
 def lanewise(machine: str, width: int) -> tuple[Intrinsic, ...]:
-    """Sums and limits of 32-bit integers."""
+    """Returns the intrinsics for sums and limits of 32-bit integers."""
     ints = INTS[width]
     vector, mangled = llvm_type(ints), f"v{width}i32"
     first = f"%v = insertelement {vector} poison, i32 %a, i32 0"

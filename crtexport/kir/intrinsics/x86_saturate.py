@@ -192,7 +192,8 @@ def _evaluate(*args: Any) -> Lanes:
 
 
 def _results(width: int, count: int) -> Intrinsic:
-    """``count`` results of vectors and a number that is added to all of them."""
+    """Returns the intrinsic for ``count`` results of vectors and a number that is added to all of
+    them."""
     spelling, vectors = _SPELLINGS[width, count], count // width
     letters = LETTERS[: vectors + 1]
     result = {8: Scalar.I16X8, 16: Scalar.I8X16}[count]

@@ -24,7 +24,8 @@ def populate(
     real: type[np.float32 | np.float64], source: tuple[float, int], target: tuple[float, int],
     function: Callable[[float], float],
 ) -> Table:
-    """``function`` between the quantizations (scale, zero point), in arithmetic of ``real``.
+    """Returns ``function`` between the quantizations (scale, zero point), in arithmetic of
+    ``real``.
 
     Each value is moved by half of the error that the straight line to the next makes midway.
     """

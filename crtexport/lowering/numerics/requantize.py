@@ -49,7 +49,7 @@ def rounding_doubling_high_mul(
 
 
 def rounding_divide_by_pot(b: KernelBuilder, value: Expr, exponent: Expr) -> Expr:
-    """i32: value / 2**exponent to nearest, halves away from zero; exponent 0 to 31."""
+    """Returns i32: value / 2**exponent to nearest, halves away from zero; exponent 0 to 31."""
     value = b.let("value", value)
     mask = b.let("mask", sub_one_shifted(exponent))
     remainder = and_(value, mask)
@@ -265,5 +265,5 @@ def float_range(activation: Activation) -> tuple[float, float]:
 def quantized_result(
     value: Expr, zero_point: int, bounds: tuple[int, int], dtype: Scalar
 ) -> Expr:
-    """``value`` (i32) plus the output's zero point, clamped and narrowed."""
+    """Returns ``value`` (i32) plus the output's zero point, clamped and narrowed."""
     return cast(clamp(add(value, i32(zero_point)), *bounds), dtype)

@@ -75,7 +75,8 @@ class RealAverage(Struct, frozen=True):
 
     @staticmethod
     def of(context: Context) -> RealAverage | None:
-        """None where averages are those of the numbers as they are."""
+        """Returns the average in real numbers; None where averages are those of the numbers as they
+        are."""
         if context.numerics is not Numerics.ORT or context.input(0).dtype is DType.FLOAT32:
             return None
         source, target = context.input(0), context.output()

@@ -147,7 +147,7 @@ class _Maker:
         ))
 
     def fill(self, tensor: int, value: float) -> None:
-        """A row of padding."""
+        """Emits a row of padding."""
         type_ = of_rows(self._graph.type(tensor), 1)
         number = np.full((1, 1, 1, 1), value, type_.dtype.numpy)
         one = TensorType(type_.dtype, number.shape, type_.quant)
@@ -164,8 +164,8 @@ class _Maker:
         self._copy(source, target, f"a row of {self._name(tensor)!r}")
 
     def move(self, tensor: int, rows: int) -> None:
-        """A copy of rows of a ring. They begin at multiples of their size in aligned memory, so
-        they move in the largest pieces that a row has a whole number of."""
+        """Adds a copy of rows of a ring. They begin at multiples of their size in aligned memory,
+        so they move in the largest pieces that a row has a whole number of."""
         row = of_rows(self._graph.type(tensor), 1).nbytes
         piece = next(p for p in _PIECES if row % p.itemsize == 0)
         type_ = TensorType(piece, (1, rows, 1, row // piece.itemsize))

@@ -196,7 +196,7 @@ class _Geometry(Struct, frozen=True):
 
     @property
     def rests(self) -> bool:
-        """True if rows above and below bands are computed at once."""
+        """Returns True if rows above and below bands are computed at once."""
         return isinstance(self.node.op, Cascade) and self.node.op.rests
 
     @property
@@ -212,8 +212,8 @@ class _Geometry(Struct, frozen=True):
         )
 
     def _read(self, tensor: int, window: RowWindow, row: int, rows: int) -> _Read:
-        """Rows of inputs and outputs of the cascade are read where they lie, but with padding; and
-        those that come one after the other."""
+        """Returns the rows that a window reads. Those of inputs and outputs of the cascade are read
+        where they lie, but with padding; so are those that come one after the other."""
         first, size = window.first(row), window.covered(rows)
         whole = (
             first >= 0 and first + size <= self.rows(tensor)
@@ -223,7 +223,7 @@ class _Geometry(Struct, frozen=True):
 
     @property
     def fed(self) -> bool:
-        """True if rows of the input come one after the other."""
+        """Returns True if rows of the input come one after the other."""
         return isinstance(self.node.op, Cascade) and self.node.op.fed
 
     @property

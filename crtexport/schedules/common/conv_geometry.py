@@ -46,12 +46,13 @@ class Windows(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def row_runs(self) -> bool:
-        """True where the cells of a window's row are gathered as one run of neighbouring values."""
+        """Returns True where the cells of a window's row are gathered as one run of neighbouring
+        values."""
         return self.dilation[1] == 1 and (self.x[3] % self.group == 0 or self.x[3] < FEW)
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """(ky, kx) of the first cell of each run."""
+        """Returns (ky, kx) of the first cell of each run."""
         columns = (0,) if self.row_runs else tuple(range(self.kernel[1]))
         return tuple((ky, kx) for ky in range(self.kernel[0]) for kx in columns)
 
@@ -62,7 +63,7 @@ class Windows(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def leftover_taps(self) -> tuple[tuple[int, int, int], ...]:
-        """(ky, kx, ic) of the values that don't fill groups of four, in order."""
+        """Returns (ky, kx, ic) of the values that don't fill groups of four, in order."""
         first, channels = self.run - self.run % self.group, self.x[3]
         return tuple(
             (ky, kx + j // channels, j % channels)

@@ -84,7 +84,7 @@ class Chunks(Packing, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of a unit."""
+        """Returns the bytes of a unit."""
         return sum(chunk.lanes for chunk in self.all_chunks)
 
     def nbytes(self, rows: int, columns: int) -> int:
@@ -93,7 +93,7 @@ class Chunks(Packing, frozen=True):
 
     @property
     def _order(self) -> list[int]:
-        """The units of a block as they are multiplied."""
+        """Returns the units of a block as they are multiplied."""
         eights = range(0, self.units, EIGHT) if self.units >= EIGHT else (0,)
         some = range(min(self.units, EIGHT))
         order = [

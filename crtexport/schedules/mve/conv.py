@@ -66,12 +66,12 @@ class _Runs(Struct, frozen=True):
 
     @property
     def run(self) -> int:
-        """Values of a stretch."""
+        """Returns the values of a stretch."""
         return self.parts[0][2] * self.window.x[3]
 
     @property
     def depths(self) -> list[int]:
-        """Values of what is multiplied without a break."""
+        """Returns the values of what is multiplied without a break."""
         run = self.run
         return [len(self.parts) * run] if self.gathered else [run] * len(self.parts)
 

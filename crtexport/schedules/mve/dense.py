@@ -114,7 +114,7 @@ class MveProducts:
         cover(b, rows, high, all_units, assembled=self.tile.machine and not rest)
 
     def _block(self, block: RowBlock, output: Buffer, number: Expr, count: int) -> None:
-        """The units of a block, the first ``count`` of which are stored."""
+        """Emits the units of a block, the first ``count`` of which are stored."""
         b, size, stored = self.b, self.tile.units, self.tile.stored
         start = b.let("w", mul(number, const(size * self._packing.size)))
         unit = mul(number, const(size))
@@ -130,7 +130,7 @@ class MveProducts:
     def _units(
         self, block: RowBlock, output: Buffer, places: tuple[Expr, Expr, Expr, int]
     ) -> None:
-        """Units whose results are stored together. ``places``: where their weights begin, the
+        """Emits units whose results are stored together. ``places``: where their weights begin, the
         number of their first vector of sums, the first of them, and how many are stored."""
         b, units_at_once = self.b, self.tile.units_at_once
         segments, targets = block
@@ -155,8 +155,8 @@ class MveProducts:
     def _results(
         self, sums: Sequence[Var], number: Expr, unit: Expr, count: int
     ) -> list[Expr]:
-        """The results for a vector of sums, ``number``; where each is scaled alone, for ``count``
-        of them, from ``unit`` on."""
+        """Returns the results for a vector of sums, ``number``; where each is scaled alone, for
+        ``count`` of them, from ``unit`` on."""
         lanes = list(sums)
         if self.tile.units_at_once == 2:
             # The first pair is lanes 0 and 2, which one instruction sets.
@@ -177,7 +177,7 @@ class MveProducts:
         b.store_vector(output, target, self._finish.narrow(*results), count)
 
     def _dots(self, segments: Sequence[RowSegment], rows: int, weights: Expr) -> list[list[Var]]:
-        """The sums of each row with each of the units that are multiplied together."""
+        """Returns the sums of each row with each of the units that are multiplied together."""
         b, units_at_once = self.b, self.tile.units_at_once
         zero = const(0, self._sum)
         accs = [
@@ -206,7 +206,7 @@ class MveProducts:
     def _chunk(
         self, accs: list[list[Var]], segment: RowSegment, at: Expr, position: Expr, chunk: Chunk
     ) -> None:
-        """A vector of values of each row times those of each unit."""
+        """Emits a vector of values of each row times those of each unit."""
         b, dot = self.b, self._dot(chunk)
         type_ = Scalar.I16X8 if chunk.lanes == NARROW else Scalar.I8X16
         xs = [

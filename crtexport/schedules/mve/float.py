@@ -29,8 +29,8 @@ PIXELS = 4
 
 
 def lower(context: Context) -> Lowered | None:
-    """A node of float32 tensors, weights perhaps int8, that keeps its operator's rules; None where
-    this is no way."""
+    """Returns a node of float32 tensors, weights perhaps int8, that keeps its operator's rules;
+    None where this is no way."""
     op = layer_of(context)
     match op:
         case FullyConnected():
@@ -69,7 +69,7 @@ class _Table:
         )
 
     def weights(self, at: Expr) -> Expr:
-        """Four weights as floats."""
+        """Returns four weights as floats."""
         if not self.whole:
             return self.b.let("weight", load_vector(self._packed, at, Scalar.F32X4))
         stored = load_vector(self._packed, at, Scalar.I32X4)
@@ -82,7 +82,7 @@ class _Table:
         return self.b.let("start", load_vector(self._bias, at, Scalar.F32X4))
 
     def result(self, acc: Expr, at: Expr) -> Expr:
-        """The results for four sums."""
+        """Returns the results for four sums."""
         if self._scales is not None:
             bias = load_vector(self._bias, at, Scalar.F32X4)
             acc = _vector("fma", bias, acc, load_vector(self._scales, at, Scalar.F32X4))
@@ -94,7 +94,7 @@ def _vector(name: str, *args: Expr) -> Expr:
 
 
 def finished(b: KernelBuilder, value: Expr, activation: Activation) -> Expr:
-    """``value`` (f32x4), clamped."""
+    """Returns ``value`` (f32x4), clamped."""
     return b.let("result", limited(value, float_range(activation), (-math.inf, math.inf)))
 
 
@@ -173,7 +173,7 @@ class _MveFloatProducts:
                     b.store_vector(output, add(target, places[i]), result, stored)
 
     def _step(self, accs: list[list[Var]], segment: RowSegment, at: Expr, d: Expr) -> None:
-        """One value of each row times all units of the block."""
+        """Emits one value of each row times all units of the block."""
         b = self.b
         weights = [self._table.weights(add(at, const(i * LANES))) for i in range(self.wide)]
         for row, (line, start) in enumerate(zip(accs, segment.starts, strict=True)):
@@ -191,7 +191,7 @@ def _fully_connected(context: Context, op: FullyConnected) -> Lowered:
 def _rows(
     context: Context, op: Conv2D | FullyConnected, name: str, rows: int, depth: int
 ) -> Lowered:
-    """All of the input as rows that lie one behind the other."""
+    """Returns all of the input as rows that lie one behind the other."""
     lowering = Lowering(name, context)
     b, x = lowering.b, lowering.input(0, "input")
     product = _MveFloatProducts(lowering, Numbers.of(context, op, 0), rows)

@@ -47,7 +47,7 @@ class RvvTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"{self.pixels} pixels, {self.lanes} lanes"
 
     def work(self, pixels: int, channels: int, depth: int) -> int:

@@ -52,7 +52,7 @@ class RvvDepthwiseTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"{self.vectors} vectors, {self.lanes} lanes"
 
     @property
@@ -165,7 +165,7 @@ class _RvvDepthwise:
         return packed
 
     def emit(self) -> None:
-        """All pixels."""
+        """Emits all pixels."""
         b, y, block = self.b, self.window.y, self.block
         width = self.ring.width
         with self.ring.walk() as part:

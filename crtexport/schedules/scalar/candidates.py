@@ -54,7 +54,7 @@ def packed(context: Context, optimize: str) -> list[Candidate]:
 
 
 def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
+    """Returns the variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
     products of computed matrices."""
     if is_computed_product(context):
         from crtexport.schedules.scalar import computed_products
@@ -133,7 +133,7 @@ def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
 
 
 def _fpu(context: Context) -> list[Candidate] | None:
-    """None for what is no layer of floats, and no recurrent network of them."""
+    """Returns the variants of layers and recurrent networks of floats; None for other nodes."""
     from crtexport.schedules.common.float_layers import layer_of
 
     layer = layer_of(context)
@@ -153,7 +153,7 @@ def _fpu(context: Context) -> list[Candidate] | None:
 
 
 def _blocks(context: Context, target: Target) -> list[Candidate]:
-    """The variants of layers for machines with few registers, or none that are known. Their
+    """Returns the variants of layers for machines with few registers, or none that are known. Their
     weights must be constants: the bias has what the input's zero point makes of them."""
     if is_computed_product(context):
         return []

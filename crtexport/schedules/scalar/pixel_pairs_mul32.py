@@ -126,7 +126,7 @@ class _PixelPairs(BlockedProducts):
                     self.b.store(self.output, add(row, channel), result)
 
     def _totals(self, channel: Expr) -> list[Expr]:
-        """The sums of all pixels."""
+        """Returns the sums of all pixels."""
         b, words = self.b, self.windows.words
         sums: list[tuple[Var, Var]] = []
         for first in range(0, self.pixels_per_block, 2):
@@ -142,7 +142,7 @@ class _PixelPairs(BlockedProducts):
     def _words(
         self, sums: list[tuple[Var, Var]], start: Expr, word: Expr, count: int
     ) -> None:
-        """``count`` values of the lines from ``word`` on, times those of a channel."""
+        """Emits ``count`` values of the lines from ``word`` on, times those of a channel."""
         b, pixels = self.b, self.pixels_per_block
         for place in range(count):
             at = add(start, word, const(place))

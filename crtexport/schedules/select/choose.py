@@ -163,7 +163,7 @@ def part_of(graph: Graph, node: Node, work: Mapping[str, float]) -> float:
 
 
 def _kind(graph: Graph, node: Node) -> str:
-    """Alike for nodes whose kernels are so: operator and shapes."""
+    """Returns what is equal for nodes with equal kernels: operator and shapes."""
     if node.parts:
         return " + ".join(_kind(graph, part) for part in node.parts)
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]

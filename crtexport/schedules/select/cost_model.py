@@ -41,7 +41,7 @@ class Cost(Struct, frozen=True):
 
     @property
     def time(self) -> int:
-        """The cycles, or where they aren't known the instructions."""
+        """Returns the cycles, or where they aren't known the instructions."""
         return self.instructions if self.cycles is None else self.cycles
 
 
@@ -107,7 +107,7 @@ def counted(
     kernel: Kernel, registers: int, values: Mapping[str, int] = MappingProxyType({}), *,
     mla: bool = True, indexed: bool = False, high: bool = False,
 ) -> Counted:
-    """The work of a kernel, whose parameters have ``values``; as 1 count those without."""
+    """Returns the work of a kernel, whose parameters have ``values``; as 1 count those without."""
     params = {param.name: values.get(param.name, 1) for param in kernel.params}
     walk = _Walk(registers, params, mla, indexed, high)
     walk.body(kernel.body)
@@ -133,7 +133,7 @@ def estimate(
 
 
 def extents(kernel: Kernel) -> tuple[str, ...]:
-    """The parameters whose values an estimate depends on: those that loops run to."""
+    """Returns the parameters whose values an estimate depends on: those that loops run to."""
     loops = (stmt.extent for stmt in walk(kernel.body) if isinstance(stmt, kir.For))
     return tuple(dict.fromkeys(extent.name for extent in loops if isinstance(extent, kir.Var)))
 
@@ -368,7 +368,8 @@ class _Walk:
         return depth
 
     def _address(self, buffer: str, index: Expr) -> None:
-        """A pointer for each sum of variables with factors that is met for the first time."""
+        """Counts a pointer for each sum of variables with factors that is met for the first
+        time."""
         index, _ = split_constant(index)
         found = self.sums.get(index)
         if found is None:
@@ -384,8 +385,8 @@ class _Walk:
                 self._count(_SIMPLE, max(depth - 1, 0), len(found.terms))
 
     def _sum(self, index: Expr) -> _Sum:
-        """An index as a sum. What computes other values is counted wherever it stands, all else is
-        remembered."""
+        """Returns an index as a sum. What computes other values is counted wherever it stands, all
+        else is remembered."""
         terms: dict[str, int] = {}
         depth = self._terms(index, 1, terms)
         params = self.params
@@ -454,12 +455,13 @@ much: enough to share functions by, not to choose among variants."""
 
 
 def stand_in(target: Target) -> Machine:
-    """The machine by whose costs kernels share functions where no variant is chosen by any."""
+    """Returns the machine by whose costs kernels share functions where no variant is chosen by
+    any."""
     return X86_64 if is_x86_64(target) else CORTEX_M3
 
 
 def machine_for(target: Target) -> Machine | None:
-    """The machine that is most like a target; None where nothing like it was measured."""
+    """Returns the machine that is most like a target; None where nothing like it was measured."""
     if target.triple.startswith("riscv32"):
         vectors = any(feature.startswith(("+v", "+zve")) for feature in target.features)
         return RV32_V if vectors else RV32

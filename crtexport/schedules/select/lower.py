@@ -33,7 +33,7 @@ class Lowerer:
 
     @property
     def costs(self) -> Costs:
-        """The costs of kernels that are known."""
+        """Returns the costs of kernels that are known."""
         if isinstance(self._choose, ByEstimate):
             return self._choose.costs
         return Costs(self._target)

@@ -108,7 +108,7 @@ class Records(Struct, frozen=True):
         return found
 
     def added(self, configuration: Configuration, measurements: Mapping[str, Measured]) -> Records:
-        """With ``measurements``, which replace older ones."""
+        """Returns the records with ``measurements``, which replace older ones."""
         kept = tuple(section for section in self.sections if section[0] != configuration)
         measured = {**self.of(configuration), **measurements}
         return Records(self.path, (*kept, (configuration, measured)))
@@ -130,7 +130,8 @@ class Records(Struct, frozen=True):
 
 
 def read(path: Path) -> Records:
-    """The records in a file. Raises CrtExportError for one that isn't ours or can't be read."""
+    """Returns the records in a file. Raises CrtExportError for one that isn't ours or can't be
+    read."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)

@@ -234,7 +234,7 @@ def lstm(node: OnnxNode) -> list[Value | None]:
 
 @operator("DynamicQuantizeLSTM", inputs=(12, 12), domain=MICROSOFT)
 def dynamic_quantize_lstm(node: OnnxNode) -> list[Value | None]:
-    """An LSTM with weights of integers, (directions, depth, gates * units)."""
+    """Returns the outputs of an LSTM with integer weights, (directions, depth, gates * units)."""
     _log.warning(
         "input and state of %s stay floats, which ONNX Runtime rounds to 8 bits at each step",
         node.info.name or "DynamicQuantizeLSTM",

@@ -47,7 +47,7 @@ class Linear(Struct, frozen=True):
     constant: int = 0
 
     def plus(self, other: Linear, factor: int = 1) -> Linear:
-        """The sum of this and ``factor`` times the other."""
+        """Returns the sum of this and ``factor`` times the other."""
         terms = dict(self.terms)
         for symbol, times in other.terms:
             terms[symbol] = terms.get(symbol, 0) + factor * times
@@ -55,7 +55,7 @@ class Linear(Struct, frozen=True):
         return Linear(tuple(sorted(kept, key=_order)), self.constant + factor * other.constant)
 
     def times(self, factor: int) -> Linear:
-        """The product with a number."""
+        """Returns the product with a number."""
         return Linear().plus(self, factor)
 
 
@@ -133,7 +133,7 @@ class Addresses:
         )
 
     def _home(self, terms: tuple[tuple[Symbol, int], ...]) -> Loop:
-        """The innermost loop in which a value among ``terms`` is computed."""
+        """Returns the innermost loop in which a value among ``terms`` is computed."""
         found = (self.home_of[one] for one, _ in terms if isinstance(one, Register))
         return max(found, key=lambda loop: loop.depth, default=self.root)
 
@@ -240,7 +240,7 @@ class Addresses:
         return kept
 
     def _used(self, nodes: list[Node]) -> list[Pointer]:
-        """The pointers of accesses, in their order."""
+        """Returns the pointers of accesses, in their order."""
         bases = (one.memory.base for one in instructions(nodes) if one.memory is not None)
         return list(dict.fromkeys(self.owners[base] for base in bases if base in self.owners))
 

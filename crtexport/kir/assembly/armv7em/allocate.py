@@ -160,7 +160,8 @@ class Allocation:
         return best
 
     def _cost(self, register: Register) -> float:
-        """The cycles of loading a value wherever it is used, and of storing it where it changes."""
+        """Returns the cycles of loading a value wherever it is used, and of storing it where it
+        changes."""
         cost = 0.0
         for block, times in self.live.times.items():
             body = [*block.body, *block.tail]
@@ -170,8 +171,8 @@ class Allocation:
         return cost
 
     def _placed(self, stack: list[Register], limit: float) -> Placed | None:
-        """The blocks in order if ``stack`` is there; None if that leaves too few registers or takes
-        ``limit`` cycles or more."""
+        """Returns the blocks in order if ``stack`` is there; None if that leaves too few registers
+        or takes ``limit`` cycles or more."""
         bodies, numbers, total = {}, {}, TAKEN * self.live.branches
         lasting = self._colored([one for one in self.live.lasting if one not in stack])
         if lasting is None:
@@ -202,7 +203,7 @@ class Allocation:
     # ---- blocks
 
     def _order(self, block: Block, stack: list[Register], fewer: int) -> Ordered | None:
-        """A block in order; ``fewer``: registers that aren't used."""
+        """Returns a block in order; ``fewer``: registers that aren't used."""
         body = [*block.body, *block.tail]
         used = {r for one in body for r in (*one.wanted, *one.writes)}
         before, after = self.live.before[block], self.live.after[block]
@@ -221,8 +222,8 @@ class Allocation:
     def _loaded(
         self, block: Block, body: list[Instruction], stack: list[Register]
     ) -> tuple[list[Instruction], list[int]]:
-        """A block that loads what is on the stack before it uses that, and stores what it changes;
-        and where its tail is then."""
+        """Returns a block that loads what is on the stack before it uses that, and stores what it
+        changes; and where its tail is then."""
         here: dict[Register, Register] = {}
         changed: dict[Register, Register] = {}
         result: list[Instruction] = []
@@ -252,7 +253,8 @@ class Allocation:
     # ---- registers
 
     def _colored(self, registers: list[Register]) -> dict[Register, int] | None:
-        """Numbers for registers, others for those that are in a block together."""
+        """Returns numbers for registers, different ones for those that are in a block together;
+        None if there are too few."""
         live = self.live
         together: dict[Register, set[Register]] = {one: set() for one in registers}
         for block in live.times:
@@ -273,7 +275,7 @@ class Allocation:
     def _numbered(
         self, block: Block, body: list[Instruction], lasting: Mapping[Register, int]
     ) -> dict[Register, int] | None:
-        """Numbers for all registers of a block in order."""
+        """Returns numbers for all registers of a block in order; None if there are too few."""
         before = {one for one in self.live.before[block] if one in lasting}
         after = {one for one in self.live.after[block] if one in lasting}
         live = _Spans(body, before, after)

@@ -87,7 +87,7 @@ class Instruction(Struct, eq=False):
 
     @property
     def wanted(self) -> tuple[Register, ...]:
-        """The registers that it reads, that of an address among them."""
+        """Returns the registers that it reads, that of an address among them."""
         return self.reads if self.memory is None else (*self.reads, self.memory.base)
 
 
@@ -127,7 +127,7 @@ class Loop(Struct, eq=False):
 
     @property
     def block(self) -> Block:
-        """The block at the end of the body."""
+        """Returns the block at the end of the body."""
         last = self.body[-1] if self.body else None
         if not isinstance(last, Block) or last.tail:
             last = Block()

@@ -253,7 +253,8 @@ class _Run:
         return True
 
     def result(self, limit: float) -> Ordered | None:
-        """None if there aren't enough registers this way, or it takes ``limit`` cycles or more."""
+        """Returns the order; None if there aren't enough registers this way, or it takes ``limit``
+        cycles or more."""
         while self.loads or self.ready:
             if self.took + self.left >= limit or not self._step(limit):
                 return None
@@ -274,7 +275,7 @@ class _Run:
         return True
 
     def _next(self) -> int | None:
-        """The instruction that comes next."""
+        """Returns the number of the instruction that comes next; None where none may."""
         last = self.body[-1] if self.body else None
         may_load = self._may_load()
         if may_load and last is not None and last.kind is Kind.LOAD:

@@ -211,7 +211,7 @@ class _Selector(Values):
             self.narrow.add(name)
 
     def loop(self, stmt: kir.For) -> None:
-        """A loop, or several copies of its body."""
+        """Emits a loop, or several copies of its body."""
         name, extent = stmt.var.name, stmt.extent
         if not isinstance(extent, kir.Const):
             if stmt.unroll not in (None, 1):
@@ -240,7 +240,7 @@ class _Selector(Values):
         outer.body.append(loop)
 
     def _branch(self, stmt: kir.If) -> None:
-        """Either side of a condition: comparisons that must all hold."""
+        """Emits both sides of a condition: comparisons that must all hold."""
         outer = self.loops[-1]
         tests = [self.test(one) for one in _together(stmt.condition)]
         sides = []

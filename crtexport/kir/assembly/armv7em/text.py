@@ -41,7 +41,7 @@ class Text(Struct, frozen=True):
 
 
 def short(line: str) -> str:
-    """An instruction in the form with the shortest encoding, which may change flags."""
+    """Returns an instruction in the form with the shortest encoding, which may change flags."""
     name, _, rest = line.partition(" ")
     operands = [part.strip() for part in rest.split(",")]
     low = all(_LOW.fullmatch(part) for part in operands if not part.startswith("#"))
@@ -174,7 +174,7 @@ class _Printer:
         return self.labels
 
     def _block(self, block: Block, codes: Iterator[str]) -> None:
-        """The instructions of a block; behind each comparison in its tail comes a branch."""
+        """Prints the instructions of a block; behind each comparison in its tail comes a branch."""
         body = self.placed.bodies[block]
         for number, one in enumerate(body):
             self._instruction(one, self.placed.numbers[block])

@@ -87,7 +87,8 @@ class Values:
     # ---- indices
 
     def sum(self, expr: Expr) -> Linear:
-        """An index as a sum of what is known of it."""
+        """Returns an index as a sum of symbols with factors. Raises UnsupportedError for one that
+        changes."""
         match expr:
             case kir.Const():
                 return Linear(constant=int(expr.value))
@@ -110,7 +111,8 @@ class Values:
                 return Linear(((register, 1),))
 
     def _quotient(self, dividend: Linear, divisor: Expr) -> Symbol:
-        """The quotient of an index, which is computed outside if all of the index is from there."""
+        """Returns the quotient of an index, which is computed outside if all of the index is from
+        there."""
         if all(isinstance(one, Outside) for one, _ in dividend.terms):
             outside = self.addresses.outside(dividend.terms)
             index = add(outside, kir.Const(dividend.constant, _INDEX))
@@ -122,7 +124,8 @@ class Values:
         return known[key]
 
     def _divided(self, dividend: Register, divisor: Expr, into: Register | None) -> Register:
-        """The quotient of signed words, toward 0."""
+        """Emits the quotient of signed words, toward 0. Returns its register, ``into`` if that
+        isn't None."""
         match divisor:
             case kir.Const(value=value) if int(value) > 1 and not int(value) & int(value) - 1:
                 shift = int(value).bit_length() - 1
@@ -136,7 +139,7 @@ class Values:
                 )
 
     def _materialized(self, index: Linear, into: Register | None) -> Register:
-        """The value of an index in a register."""
+        """Emits the value of an index. Returns its register, ``into`` if that isn't None."""
         terms = sorted(index.terms, key=lambda term: term[1] != 1)
         result: Register | None = None
         for symbol, times in terms:
@@ -153,13 +156,13 @@ class Values:
         return self._plus(result, index.constant, into)
 
     def _plus(self, value: Register, amount: int, into: Register | None) -> Register:
-        """``value`` plus a number."""
+        """Returns ``value`` plus a number."""
         if amount < 0 and encodable(-amount):
             return self._make("sub", into, value, f"#{-amount}")
         return self._make("add", into, value, self._operand_of(amount))
 
     def _scaled(self, base: Register | None, value: Register, times: int) -> Register:
-        """``base`` plus so many times ``value``."""
+        """Returns ``base`` plus so many times ``value``."""
         shift = abs(times).bit_length() - 1
         power = abs(times) == 1 << shift
         if base is None and times == 1:
@@ -177,8 +180,8 @@ class Values:
     # ---- values
 
     def value(self, expr: Expr, into: Register | None = None, *, narrow: bool = False) -> Register:
-        """The register with a value, ``into`` if that is given. ``narrow``: bits above those of
-        its type don't matter."""
+        """Emits a value. Returns its register, ``into`` if that isn't None. ``narrow``: bits above
+        those of its type don't matter."""
         found = self._found(expr, into)
         if self._is_narrow(expr) and not narrow:
             return self._make(_EXTEND[expr.type], into, found)
@@ -262,7 +265,7 @@ class Values:
     def _upper(
         self, a: Expr, b: Expr, rounded: bool, into: Register | None
     ) -> Register:
-        """The upper word of a product of 64 bits, rounded or not."""
+        """Emits the upper word of a product of 64 bits, rounded or not. Returns its register."""
         if self.features.dsp:
             name = "smmulr" if rounded else "smmul"
             return self._make(name, into, self.value(a), self.value(b), kind=Kind.MULTIPLY)
@@ -308,7 +311,7 @@ class Values:
         return self._moved(code, (left, right), self._own(expr.other, into), then)
 
     def test(self, compare: kir.Compare) -> tuple[Instruction, str]:
-        """A comparison, and the condition under which it does not hold."""
+        """Returns a comparison, and the condition under which it does not hold."""
         reads: list[Register] = []
         left = self._text(self.value(compare.a), reads)
         right = self._text(self._operand(compare.b), reads)
@@ -376,7 +379,7 @@ class Values:
         return self._make("mul", into, self.value(a), self.value(b), kind=Kind.MULTIPLY)
 
     def _saturated(self, expr: kir.Binary, into: Register | None) -> Register | None:
-        """The result of SSAT or USAT; None where these aren't the limits."""
+        """Emits SSAT or USAT. Returns its register; None where the limits aren't those of these."""
         inner = expr.a
         if not (isinstance(inner, kir.Binary) and inner.op is BinaryOp.MAX):
             return None
@@ -412,7 +415,7 @@ class Values:
         return ConstantRegister("constant", value=signed(value))
 
     def _own(self, expr: Expr, into: Register | None) -> Register:
-        """A value in a register that may be changed."""
+        """Returns a value in a register that may be changed."""
         found = self.value(expr, into)
         fresh = not isinstance(expr, kir.Var) or (
             self.uses[expr.name] == 1 and expr.name not in self.changing
@@ -453,7 +456,7 @@ class Values:
 
     @staticmethod
     def _text(operand: _Operand, reads: list[Register]) -> str:
-        """The text of an operand, whose register is added to those that are read."""
+        """Returns the text of an operand, whose register is added to those that are read."""
         if isinstance(operand, str):
             return operand
         reads.append(operand.register if isinstance(operand, _Shifted) else operand)

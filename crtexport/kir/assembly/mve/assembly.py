@@ -101,8 +101,8 @@ class Assembly:
     # ---- registers
 
     def _lives(self) -> tuple[list[Arc], list[Arc]]:
-        """The lives of vectors and of sums. Keys of loads are their slots' positions, from the
-        number of values on."""
+        """Returns the lives of vectors and of sums. Keys of loads are their slots' positions, from
+        the number of values on."""
         roots = roots_of(self.body)
         begins: dict[int, tuple[int, bool]] = {}
         for slot in self.slots:
@@ -145,8 +145,8 @@ class Assembly:
         return False
 
     def _name_scalars(self) -> tuple[int, tuple[int, ...]]:
-        """Names numbers that are given, then those that are known; returns how many those are, and
-        these."""
+        """Names numbers that the loop is given, then constants. Returns how many the former are,
+        and the latter."""
         scalars = self.body.scalars
         used = {arg for op in self.body.ops for arg in op.args}
         used |= {scalar for value, (_, scalar) in self.body.dups.items() if value in used}
@@ -162,7 +162,7 @@ class Assembly:
         return len(given), tuple(known)
 
     def _register(self, value: int, at: int) -> BankRegister:
-        """The register of a value that the instruction at a position uses or makes."""
+        """Returns the register of a value that the instruction at a position uses or makes."""
         if value in self._scalars:
             return self._scalars[value]
         if value in self.kept:
@@ -175,7 +175,7 @@ class Assembly:
         return BankRegister("q", self._vectors[len(self.body.banks) + self._source(value, at)])
 
     def _source(self, value: int, at: int) -> int:
-        """The position of the load whose value an instruction uses."""
+        """Returns the position of the load whose value an instruction uses."""
         user = self.slots[at]
         return max(
             number for number, slot in enumerate(self.slots)
@@ -272,7 +272,7 @@ class Assembly:
         return [line]
 
     def _advance(self, number: int, part: int) -> list[AnyLine]:
-        """A part of what moves a pointer of the tail."""
+        """Returns one of the instructions that move a pointer of the tail."""
         lag, behind = self.lags[number], BankRegister("p", self._behind[number])
         if not lag.follows:
             registers, shift = (behind, BankRegister("t", lag.temporary)), lag.shifts[part]

@@ -105,8 +105,8 @@ class OutlineDependences:
         self._tried: dict[tuple[int, Manner], Times | float] = {}
 
     def _bound(self) -> tuple[int, int]:
-        """An interval that is surely needed, and the parity of times that most instructions want.
-        """
+        """Returns an interval that is surely needed, and the parity of times that most instructions
+        want."""
         counts = [0] * 4
         for step in self.steps:
             counts[step.pipe] += 1
@@ -128,7 +128,8 @@ class OutlineDependences:
 
 
 def _latency(source: OutlineStep, user: OutlineStep, place: int) -> int:
-    """Cycles from an instruction to one that takes its result as the operand at a place."""
+    """Returns the cycles from an instruction to one that takes its result as the operand at a
+    place."""
     chained = place == 0 and user.tied and source.pipe == user.pipe == MULTIPLY
     return 2 if chained else source.latency
 
@@ -168,7 +169,7 @@ class _Attempt:
             self.starts[pipe] |= 1 << time
 
     def _free(self, pipe: int) -> int:
-        """The times that are free for a pipe."""
+        """Returns the times that are free for a pipe."""
         taken = self.begun
         if pipe != SCALAR:
             starts, last = self.starts[pipe], self.interval - 1
@@ -229,7 +230,7 @@ class _Attempt:
         return found
 
     def _limits(self, number: int, step: OutlineStep) -> tuple[int, int]:
-        """The first time that an instruction may have, and the first that it may not."""
+        """Returns the first time that an instruction may have, and the first that it may not."""
         plan, times, interval = self.plan, self.times, self.interval
         earliest, end = int(step.partial), interval
         if step.tail and step.access and plan.outline.late:
@@ -355,7 +356,7 @@ class _Attempt:
         return self.crowd.add(at, time) if root is None else self._known(root, at)
 
     def _before(self, time: int, pipe: int) -> int:
-        """A free time for a load that is wanted at ``time``; -1 if there is none."""
+        """Returns a free time for a load that is wanted at ``time``; -1 if there is none."""
         first = 1 << time - self.ahead if time > self.ahead else 1
         free = self._free(pipe) & ((1 << time) - first)
         if self.manner.early:

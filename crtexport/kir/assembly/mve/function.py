@@ -67,7 +67,7 @@ class _FunctionBuilder:
         return given
 
     def _numbers(self) -> dict[BankRegister, int]:
-        """The numbers of all general registers."""
+        """Returns the numbers of all general registers."""
         code = self.code
         numbers = {BankRegister("a", i): _SUMS[i] for i in range(code.sums)}
         names = [BankRegister("s", i) for i in range(code.numbers + code.constants)]
@@ -133,7 +133,7 @@ class _FunctionBuilder:
         self._looped()
 
     def _nested(self) -> None:
-        """A loop in another one."""
+        """Emits a loop in another one."""
         code, counter = self.code, self.numbers[_COUNTER]
         self._encoded(code.setup)
         if self.loop.known is not None:
@@ -150,7 +150,7 @@ class _FunctionBuilder:
         self._add(["bne.w 2b"], encoding.back_if_more(len(self.bytes) - begin))
 
     def _looped(self) -> None:
-        """The loop that the processor counts."""
+        """Emits the loop that the processor counts."""
         self._add([".p2align 2", "1:"], encoding.NOTHING if len(self.bytes) % 4 else b"")
         begin = len(self.bytes)
         self._encoded(self.code.loop)

@@ -56,7 +56,8 @@ class Form(Struct, frozen=True):
 def _lanes(
     mnemonic: str, word: int, pipe: Pipe = Pipe.INTEGER, latency: int = 1, *, last: bool = False
 ) -> Form:
-    """Three vectors; ``last``: the operands are written in the other order."""
+    """Returns an instruction of three vectors; ``last``: the operands are written in the other
+    order."""
     b, a = (17, 1) if last else (1, 17)
     return Form(
         f"{mnemonic} {{d}}, {{a}}, {{b}}", pipe, latency, word,
@@ -65,7 +66,7 @@ def _lanes(
 
 
 def _by_scalar(mnemonic: str, word: int, pipe: Pipe = Pipe.INTEGER, latency: int = 1) -> Form:
-    """A vector and a number in a general register."""
+    """Returns an instruction of a vector and a number in a general register."""
     return Form(
         f"{mnemonic} {{d}}, {{a}}, {{b}}", pipe, latency, word,
         (("d", _Q, 13), ("a", _Q, 17), ("b", _R, 0)),
@@ -79,14 +80,15 @@ def _of_one(mnemonic: str, word: int, pipe: Pipe = Pipe.INTEGER, latency: int = 
 
 
 def _narrowing(mnemonic: str, word: int) -> Form:
-    """Writes half of the lanes of its destination, ``a``."""
+    """Returns an instruction that writes half of the lanes of its destination, ``a``."""
     return Form(
         f"{mnemonic} {{d}}, {{b}}", Pipe.INTEGER, 3, word, (("d", _Q, 13), ("b", _Q, 1)), tied=True
     )
 
 
 def _dot(mnemonic: str, word: int) -> Form:
-    """The sum of the products of lanes, added to ``a`` if it is tied."""
+    """Returns the instruction for the sum of the products of lanes, added to ``a`` if it is
+    tied."""
     adds = bool(word & 0x20)
     a, b = ("b", "c") if adds else ("a", "b")
     return Form(
@@ -96,7 +98,7 @@ def _dot(mnemonic: str, word: int) -> Form:
 
 
 def _shift(mnemonic: str, word: int, latency: int, direction: int) -> Form:
-    """By a number of bits."""
+    """Returns an instruction that shifts by a number of bits."""
     return Form(
         f"{mnemonic} {{d}}, {{a}}, #{{i}}", Pipe.INTEGER, latency, word,
         (("d", _Q, 13), ("a", _Q, 1)), shift=direction,
@@ -104,7 +106,7 @@ def _shift(mnemonic: str, word: int, latency: int, direction: int) -> Form:
 
 
 def _dup(mnemonic: str, word: int) -> Form:
-    """A general register in all lanes."""
+    """Returns an instruction that puts a general register into all lanes."""
     return Form(
         f"{mnemonic} {{d}}, {{a}}", Pipe.INTEGER, 1, word, (("d", _Q, 17), ("a", _R, 12))
     )

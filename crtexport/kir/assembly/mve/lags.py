@@ -92,7 +92,8 @@ def lags_of(
 
 
 def _divided(steps: set[int]) -> dict[int, tuple[int, tuple[int, ...]]]:
-    """By steps, the number of a register and the powers of two by which its value is added."""
+    """Returns by steps the number of a register and the powers of two by which its value is
+    added."""
     found: dict[int, tuple[int, tuple[int, ...]]] = {}
     registers: list[int] = []
     if 0 in steps:

@@ -91,7 +91,8 @@ def _wanted(
 
 
 def _inner(loop: kir.For) -> kir.For | None:
-    """The loop that is all that another one does, but for names."""
+    """Returns the loop that is all of another one's body, but for names; None where there is
+    none."""
     *lets, last = loop.body
     if isinstance(last, kir.For) and last.assembled and all(isinstance(s, kir.Let) for s in lets):
         return last
@@ -118,8 +119,9 @@ def becomes_machine_code(kernel: kir.Kernel) -> bool:
 
 
 def _tail(loop: kir.For, body: Body, overlapping: set[str]) -> Tail:
-    """A first pass stores in vain, where the first iteration does. That may come before its loads
-    if they are of no memory that is stored to, or are the same in all iterations."""
+    """Returns where the end of an iteration may be. A first pass stores in vain, where the first
+    iteration does. That may come before its loads if they are of no memory that is stored to, or
+    are the same in all iterations."""
     if isinstance(loop.extent, kir.Const) and loop.extent.value == 1:
         return Tail.NONE
     stored = {body.bases[op.place.base].buffer for op in body.ops if op.place is not None}
@@ -172,7 +174,7 @@ class _Codes:
         return self._best
 
     def _all(self, iteration: _Iteration) -> Iterator[Code]:
-        """Each is better than those before."""
+        """Yields codes, each better than those before."""
         none = True
         try:
             search = _Search(iteration, follow=True)
@@ -231,9 +233,9 @@ class _Search:
     def _shorter(
         self, scheduler: Scheduler, intervals: range, kept: Sequence[int]
     ) -> Iterator[Code]:
-        """The code with the first of some intervals for which there is one, then with the shortest:
-        some are left out where instructions that find no place show that there is far too little.
-        """
+        """Yields the code with the first of some intervals for which there is one, then with the
+        shortest: some are left out where instructions that find no place show that there is far too
+        little."""
         interval = untried = intervals.start
         while interval < intervals.stop:
             found, part = self._with(scheduler, interval, kept)
@@ -246,7 +248,7 @@ class _Search:
             interval += max(1, int((1 - part) * interval / 2))
 
     def _general(self) -> int:
-        """General registers that are surely needed."""
+        """Returns the number of general registers that are surely needed."""
         body = self.body
         groups = {load.place.group for load in body.loads.values()}
         groups |= {op.place.group for op in body.ops if op.place is not None}
@@ -259,7 +261,8 @@ class _Search:
         return pointers + len(numbers) + unknown + temporaries + sums_of(body) + counter
 
     def _fixed(self) -> list[int]:
-        """Values that are the same in all iterations, those that are wanted most first."""
+        """Returns the values that are the same in all iterations, those that are wanted most
+        first."""
         body, uses = self.body, dict[int, int]()
         late = {arg for op in body.ops[self.first :] for arg in op.args}
         for op in body.ops:
@@ -273,8 +276,8 @@ class _Search:
     def _with(
         self, scheduler: Scheduler, interval: int, kept: Sequence[int]
     ) -> tuple[Code | None, float]:
-        """The code with an interval, if it is found, and which part of all instructions had a
-        time."""
+        """Returns the code with an interval, if it is found, and which part of all instructions had
+        a time."""
         most = 0.0
         for manner in MANNERS:
             if self._hopeless:

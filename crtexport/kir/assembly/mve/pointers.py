@@ -72,7 +72,7 @@ def follow(visits: Sequence[Visit], start: int, pointer: int) -> Walk | None:
 
 
 def _walk(visits: Sequence[Visit], step: int, pointer: int) -> Walk | None:
-    """One pointer for all ``visits``."""
+    """Returns the addresses of one pointer for all ``visits``; None if one isn't enough."""
     if step == 0:
         low = min(visit.offset for visit in visits)
         high = max(visit.offset for visit in visits)

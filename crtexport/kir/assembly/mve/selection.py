@@ -81,7 +81,7 @@ class Body(Struct):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for bodies whose code is the same."""
+        """Returns what is equal for bodies whose code is the same."""
         return (
             tuple(self.ops), tuple(self.banks), tuple(self.loads.items()),
             tuple(self.dups.items()), tuple(self.scalars.items()), self.some,
@@ -218,7 +218,7 @@ class _LoopSelector:
         self._lets[name] = value
 
     def _here(self, expr: Expr) -> Expr:
-        """``expr`` with what its indices are now."""
+        """Returns ``expr`` with the current values of its indices."""
         match expr:
             case kir.Var(type=Scalar.INDEX):
                 return self._lets.get(expr.name, expr)
@@ -245,7 +245,7 @@ class _LoopSelector:
         self.body.ops.append(MveOp(access, NONE, (), part, place, value))
 
     def _saturated(self, expr: Expr, element: Scalar) -> int:
-        """The value to store. Clamps to all that the element can hold are what narrowing does."""
+        """Returns the value to store. Clamps to the element's limits are left to narrowing."""
         expr = self._known(expr)
         limits = _LIMITS.get(element)
         found = _clamp(expr, self._known)
@@ -274,13 +274,13 @@ class _LoopSelector:
     # ---- values
 
     def _known(self, expr: Expr) -> Expr:
-        """``expr``, or what is behind its name."""
+        """Returns ``expr``, or the value that its name stands for."""
         while isinstance(expr, kir.Var) and expr.name in self._lets:
             expr = self._lets[expr.name]
         return expr
 
     def vector(self, expr: Expr) -> int:
-        """The value of an expression in a vector."""
+        """Returns the value of an expression in a vector."""
         expr = self._known(expr)
         if expr in self._values:
             return self._values[expr]
@@ -330,7 +330,8 @@ class _LoopSelector:
         return self.body.emit(form, [self.vector(arg) for arg in call.args])
 
     def _by_scalar(self, call: kir.Call, form: Form) -> int | None:
-        """An operation with a vector of one number, which a general register holds."""
+        """Emits an operation with a vector of one number, which a general register holds. Returns
+        its value; None where there is no such instruction."""
         for one, last in (call.args, call.args[::-1]):
             other = self._known(last)
             if isinstance(other, kir.Call) and other.name in _DUPS:
@@ -345,7 +346,7 @@ class _LoopSelector:
         return self._dups[key]
 
     def _number(self, expr: Expr) -> int:
-        """The value of a number that is the same in all iterations."""
+        """Returns the value of a number that is the same in all iterations."""
         expr = self._inlined(expr)
         if expr not in self._numbers:
             self._refuse_variables(expr)
@@ -390,7 +391,8 @@ class _LoopSelector:
         return self.body.emit(FORMS[f"narrow_t_{suffix}"], (first, high))
 
     def _multiply_add(self, call: kir.Call) -> int:
-        """A product plus a number, in the register that the first value was loaded to."""
+        """Emits a product plus a number, in the register that the first value was loaded to.
+        Returns its value."""
         first = self.vector(call.args[0])
         if first not in self.body.loads:
             raise UnsupportedLoopError("a product of what isn't loaded")
@@ -427,7 +429,7 @@ class _LoopSelector:
     # ---- addresses
 
     def _inlined(self, expr: Expr) -> Expr:
-        """``expr`` without the names that the body gives."""
+        """Returns ``expr`` with the values of the names that the body defines."""
         match expr:
             case kir.Var(name=name):
                 return self._inlined(self._lets[name]) if name in self._lets else expr
@@ -469,7 +471,7 @@ class _LoopSelector:
 
 
 def _clamp(expr: Expr, definition: Callable[[Expr], Expr]) -> tuple[Expr, int, int] | None:
-    """The value and the bounds of min(max(value, low), high)."""
+    """Returns the value and the bounds of min(max(value, low), high)."""
     match expr:
         case kir.Call(args=(inner, high)) if expr.name.startswith("mve_min_s"):
             match definition(inner):
