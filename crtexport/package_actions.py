@@ -70,7 +70,7 @@ def simulate(
 
     ``inputs`` maps names of inputs to arrays, with an additional axis in front for several samples;
     by default, a fixed pattern is used. ``model`` chooses one of several models. ``device_code``
-    are C sources with hooks of devices, instead of simulated devices.
+    are C sources with device hooks, instead of simulated devices.
 
     Returns a list with a dict for each sample: the outputs by their names in C. The list's property
     ``outputs`` contains all samples by name. Raises CrtExportError for inputs with other names,

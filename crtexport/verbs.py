@@ -1,4 +1,4 @@
-"""The verbs that only look, convert or measure, as functions; the others have modules of their own.
+"""The verbs that only inspect, convert or measure, as functions; others have their own modules.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def find(name: str) -> Accelerator:
 
 def _offered() -> EntryPoints:
     """Returns the entry points of all packages."""
-    from importlib.metadata import entry_points  # noqa: PLC0415  (most exports ask nobody)
+    from importlib.metadata import entry_points  # noqa: PLC0415  (most exports use none)
 
     return entry_points(group=GROUP)
 

@@ -1,4 +1,4 @@
-"""Constants made of strided or interleaved elements of others, computed while they are written.
+"""Constants of strided or interleaved elements of other constants, computed while they are written.
 
 A View reads its source with strides, as NumPy's strided arrays do; a Joined interleaves its
 sources. Both hold a window of a few megabytes at most.

@@ -85,8 +85,8 @@ class TensorType(Struct, frozen=True):
 
 
 class Making(Protocol):
-    """A rule that computes the bytes of a constant from those of others while they are written.
-    Equal rules make the same bytes."""
+    """A rule that computes the bytes of a constant from those of other constants while they are
+    written. Equal rules make the same bytes."""
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
         """Yields the first ``nbytes`` bytes, in pieces."""

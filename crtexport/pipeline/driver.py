@@ -356,7 +356,7 @@ def _verified(graph: Graph) -> Graph:
 
 
 def _known_boards() -> Iterator[Board]:
-    """Read when somebody looks: a broken board file must not stop exports for another."""
+    """Read when they are used: a broken board file must not stop exports for another."""
     yield from list_boards()
 
 

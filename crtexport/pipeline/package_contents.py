@@ -64,7 +64,7 @@ class PackageBuilder:
         self._facts[name] = object_facts(name, data)
 
     def add(self, code: Code, *, device_bundle: bool = False) -> None:
-        """Adds the code and files of others. Raises CrtExportError where those don't fit."""
+        """Adds the code, and files of external modules; CrtExportError where those don't fit."""
         artifacts = [model.artifact for model in self._models]
         sources, made = code
         objects = {f"{module.name}.o": data for module, data in made.items()}
@@ -120,7 +120,7 @@ def _model(prepared: Prepared, generator: Generator, tuned: ByRecord | None) -> 
 
 def _foreign(models: Sequence[ModelContents], board: Board, file_names: set[str]) -> ExternalFiles:
     """Returns the files of the graphs' modules, none of them called as one of ``file_names``, and
-    the decoder of devices' programs, if there are such."""
+    the decoder of device programs, if there are any."""
     ours = None
     if any(module.kind == "object" for model in models for module in model.externals):
         from crtexport.backends.llvm.compile import empty_object  # noqa: PLC0415

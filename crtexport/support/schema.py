@@ -1,4 +1,4 @@
-"""Records from data of others: msgspec decodes it, and everything wrong is reported by its keys.
+"""Records from untrusted data: msgspec decodes it, and everything wrong is reported by its keys.
 
 A record's fields are the keys; one with a default may be left out. Limits are msgspec's ``Meta``;
 ``extra={"read": function}`` names what turns a value as people write it into the field's. A

@@ -1,6 +1,6 @@
 """Exact values as C99 text: numbers, arrays, strings and comments.
 
-Every literal has the type that its place wants without a conversion, and reading it back gives the
+Every literal has the type of its place without a conversion, and reading it back gives the
 same bits. Floats are the shortest decimal text that does so (a NaN keeps neither sign nor payload).
 Text from a model reaches C only through :func:`c_string` and :func:`comment_text`.
 """

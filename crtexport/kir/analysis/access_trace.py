@@ -24,7 +24,7 @@ from crtexport.kir.language import Body, Buffer, CompareOp, Expr, Kernel, Scalar
 CHUNK = 1 << 16
 """Most iterations that are evaluated at once."""
 COPIED = 1 << 22
-"""Most elements of an output that may be copies of others."""
+"""Most elements of an output that may be copies of other elements."""
 WINDOW = 1 << 22
 """Most pieces of a tensor whose last reads are remembered at once; each takes eight bytes."""
 CHOICES = 1 << 24

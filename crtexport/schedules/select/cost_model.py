@@ -60,7 +60,7 @@ class Work(enum.Enum):
     BRANCH = "branch"
     TURN = "turn"  # of a loop
     LOOP = "loop"  # that is begun
-    SPILL = "spill"  # a value of a loop's turn for which there is no register
+    SPILL = "spill"  # a value of a loop's iteration for which there is no register
     WIDENED = "widened"  # a vector whose lanes are wider than what they are loaded from
 
 
@@ -143,8 +143,8 @@ _UNKNOWN_EXTENT = 3
 _UNKNOWN_EXTENT_INDEXED = 1
 """And where addresses are sums, so that each loop counts anyway."""
 _SHORT = 4
-"""Turns of loops that are written out. Addresses made of parameters differ there by more than what
-instructions hold: each turn computes its own."""
+"""Iterations of loops that are written out. Addresses made of parameters differ there by more than
+what instructions hold: each iteration computes its own."""
 _LIKELY = 0.75
 """The part of the time that a condition holds where that isn't known: most say that something lies
 in an image."""

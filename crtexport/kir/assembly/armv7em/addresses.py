@@ -2,7 +2,7 @@
 
 Accesses of a buffer whose indices differ by constants share a pointer. It is set where what it
 depends on is known: before all loops, as an argument, or in the body of one; loops within move it
-by the same number of bytes in each turn.
+by the same number of bytes in each iteration.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LEAST_OFFSET, MOST_OFFSET = -255, 4095
 Outside = kir.Var | kir.Binary
 """A variable or a quotient from outside."""
 Symbol = Loop | Outside | Register
-"""The number of a loop's turn, what is from outside, or a value that is computed inside."""
+"""The number of a loop's iteration, what is from outside, or a value that is computed inside."""
 
 
 class Linear(Struct, frozen=True):
@@ -70,10 +70,10 @@ def _order(term: tuple[Symbol, int]) -> tuple[str, int]:
 
 
 class Pointer(Struct, eq=False):
-    """``register`` holds the address of a buffer's element in the turn of each loop that is going
-    on, or ``origin`` bytes behind; ``steps``: bytes by which it moves with a turn of each loop. It
-    is set in the body of ``home``; ``first``: the index with which it begins, where that is known
-    outside."""
+    """``register`` holds the address of a buffer's element in the current iteration of each
+    loop, or ``origin`` bytes behind; ``steps``: bytes by which an iteration of each loop moves it.
+    It is set in the body of ``home``; ``first``: the index with which it begins, where that is
+    known outside."""
 
     buffer: Buffer
     register: Register
@@ -84,7 +84,7 @@ class Pointer(Struct, eq=False):
 
     def serves(self, steps: dict[Loop, int], offset: int, around: Sequence[Loop]) -> bool:
         """Returns whether an access in the loops ``around``, which moves by ``steps`` with their
-        turns, is near, and the pointer moves so, too."""
+        iterations, is near, and the pointer moves so, too."""
         return LEAST_OFFSET <= offset - self.origin <= MOST_OFFSET and all(
             self.steps.get(loop, steps.get(loop, 0)) == steps.get(loop, 0)
             for loop in around if loop.depth > self.home.depth
@@ -112,7 +112,7 @@ class Addresses:
         offset = index.constant * each
         steps = {one: times * each for one, times in index.terms if isinstance(one, Loop)}
         home = self._home(index.terms)
-        # What a pointer begins with: all but the turns of loops in which it moves.
+        # What a pointer begins with: all but the iterations of loops in which it moves.
         key = buffer.name, tuple(
             (one, times) for one, times in index.terms
             if not isinstance(one, Loop) or one.depth <= home.depth
@@ -148,7 +148,7 @@ class Addresses:
             self.arguments.append(Argument(base, buffer.name, first))
             return Pointer(buffer, base, self.root, {}, origin, first)
         values = inside + [
-            (self.turn(loop), times * each) for loop, times in terms
+            (self.iteration(loop), times * each) for loop, times in terms
             if isinstance(loop, Loop) and loop.depth <= home.depth
         ]
         register = self.argument(buffer.name, first)
@@ -173,12 +173,12 @@ class Addresses:
         home.block.body.append(made)
         return result
 
-    def turn(self, loop: Loop) -> Register:
-        """Returns where a loop's turns are counted."""
-        if loop.turn is None:
-            loop.turn = Register("turn")
-            self.home_of[loop.turn] = loop
-        return loop.turn
+    def iteration(self, loop: Loop) -> Register:
+        """Returns the register that counts a loop's iterations."""
+        if loop.iteration is None:
+            loop.iteration = Register("iteration")
+            self.home_of[loop.iteration] = loop
+        return loop.iteration
 
     def argument(self, buffer: str, index: Expr) -> Register:
         """Returns what is given from outside."""
@@ -207,7 +207,7 @@ class Addresses:
 
     def _inside(self, loop: Loop, around: list[Loop]) -> list[Pointer]:
         """Goes through a loop's body; ``around`` are those around it, it among them. Returns the
-        pointers that are moved with its turns although only copies are used."""
+        pointers that its iterations move although only copies are used."""
         ahead: dict[Pointer, int] = {}  # bytes by which pointers are further than accesses want
         kept: list[Pointer] = []  # of which loops within move copies
         tail: list[Instruction] = []
@@ -262,7 +262,7 @@ class Addresses:
                 pointer = self._copied(pointer, inner, loop, around)  # noqa: PLW2901
             elif again or pointer.home is loop:
                 ahead[pointer] = step * times
-            if inner.end is None and pointer.first is not None and inner.turn is None:
+            if inner.end is None and pointer.first is not None and inner.iteration is None:
                 fixed = not any(pointer.steps.get(one, 0) for one in around)
                 if fixed:
                     self._end_by(pointer, inner, step)
@@ -286,7 +286,7 @@ class Addresses:
         return copied
 
     def _end_by(self, pointer: Pointer, inner: Loop, step: int) -> None:
-        """Lets a loop end where a pointer has gone through all of its turns."""
+        """Lets a loop end where a pointer has gone through all of its iterations."""
         each = pointer.buffer.dtype.itemsize
         if step % each or pointer.first is None:
             raise UnsupportedError("a pointer moves by parts of elements")

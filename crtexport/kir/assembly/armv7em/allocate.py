@@ -35,8 +35,8 @@ from crtexport.kir.language import Const
 NUMBERS = (*range(13), 14)
 """Registers that may be used: all but the stack's and the program's."""
 _ROOM = len(NUMBERS)
-_LIKELY_TURNS = 16.0
-"""Turns of a loop whose extent isn't known."""
+_LIKELY_EXTENT = 16.0
+"""Iterations of a loop whose extent isn't known."""
 _LIKELY = 0.75
 """The part of the time that a condition holds: most say that something lies in an image."""
 _FEWER = 4
@@ -82,7 +82,7 @@ class Liveness:
                 case Block():
                     self.times[node] = times
                 case Loop(extent=extent):
-                    again = float(extent.value) if isinstance(extent, Const) else _LIKELY_TURNS
+                    again = float(extent.value) if isinstance(extent, Const) else _LIKELY_EXTENT
                     self.branches += times * again
                     self._count(node.body, times * again)
                 case Branch():

@@ -1,4 +1,4 @@
-"""Instructions on as many registers as wanted, and the blocks and loops that they form."""
+"""Instructions on any number of virtual registers, and the blocks and loops that they form."""
 
 from __future__ import annotations
 
@@ -112,8 +112,9 @@ class Loop(Struct, eq=False):
     """``body`` is repeated ``extent`` times, at least once: until ``counter`` is ``end``, or where
     that is None, until a counter that begins with ``extent`` has gone down to 0.
 
-    ``depth``: how many loops are around it; 0 is what is around all. ``turn``: the number of the
-    turn, if anything wants that. What is around all, and one side of a branch, isn't ``repeated``.
+    ``depth``: how many loops are around it; 0 is what is around all. ``iteration``: the register
+    with the number of the iteration, if anything reads that. What is around all, and one side of
+    a branch, isn't ``repeated``.
     """
 
     depth: int
@@ -121,7 +122,7 @@ class Loop(Struct, eq=False):
     body: list[Node] = field(default_factory=list)
     counter: Register = field(default_factory=lambda: Register("left"))
     end: Register | None = None
-    turn: Register | None = None
+    iteration: Register | None = None
     repeated: bool = True
     number: int = field(default_factory=lambda: next(_NUMBERS))
 

@@ -44,7 +44,7 @@ class Ordered(Struct, frozen=True):
 
 class BlockFacts(Struct, frozen=True):
     """Of a block: accesses of two buffers that are ``apart`` never meet; values of ``needed``
-    registers are wanted behind it; ``tail``: the numbers of instructions that come last, in their
+    registers are read behind it; ``tail``: the numbers of instructions that come last, in their
     order, but for what stores their results."""
 
     apart: Collection[frozenset[str]]

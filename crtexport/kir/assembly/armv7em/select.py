@@ -48,7 +48,7 @@ def select(loop: kir.For, features: Features) -> Selected:
     selector = _Selector(features, _uses(loop))
     selector.loop(loop)
     addresses = selector.addresses
-    _number_turns(addresses.root)
+    _number_iterations(addresses.root)
     addresses.place()
     _end_loops(addresses, addresses.root)
     _drop_unused(addresses.root.body)
@@ -71,20 +71,20 @@ def _uses(loop: kir.For) -> Counter[str]:
     return counts
 
 
-def _number_turns(loop: Loop) -> None:
-    """Counts turns where their number is wanted."""
+def _number_iterations(loop: Loop) -> None:
+    """Counts iterations where their number is read."""
     body, loop.body = loop.body, []
     for node in body:
         for part in parts(node):
-            _number_turns(part)
-        if isinstance(node, Loop) and node.turn is not None:
-            node.block.body.append(added(node.turn, 1))
-            loop.block.body.append(Instruction(ZERO, (node.turn,), ()))
+            _number_iterations(part)
+        if isinstance(node, Loop) and node.iteration is not None:
+            node.block.body.append(added(node.iteration, 1))
+            loop.block.body.append(Instruction(ZERO, (node.iteration,), ()))
         loop.body.append(node)
 
 
 def _end_loops(addresses: Addresses, loop: Loop) -> None:
-    """Lets loops end: by the number of the turn where that is wanted anyway, or counting down,
+    """Lets loops end: by the number of the iteration where that is read anyway, or counting down,
     where no pointer tells."""
     body, loop.body = loop.body, []
     for node in body:
@@ -97,8 +97,9 @@ def _end_loops(addresses: Addresses, loop: Loop) -> None:
             elif not isinstance(extent, kir.Const):
                 count = addresses.argument("", extent)
                 loop.block.body.append(Instruction(COPY, (node.counter,), (count,)))
-            elif node.turn is not None and encodable(int(extent.value)):
-                node.counter, node.end = node.turn, ConstantRegister("end", value=int(extent.value))
+            elif node.iteration is not None and encodable(int(extent.value)):
+                node.counter = node.iteration
+                node.end = ConstantRegister("end", value=int(extent.value))
             else:
                 loop.block.body.append(constant(node.counter, int(extent.value)))
             node.block.tail = [_ending(node)]
@@ -115,7 +116,7 @@ def _ending(loop: Loop) -> Instruction:
 
 
 def _drop_unused(nodes: list[Node]) -> None:
-    """Removes what computes values that nothing wants."""
+    """Removes what computes values that nothing reads."""
     while True:
         wanted = {register for one in instructions(nodes) for register in one.wanted}
         if not _without(nodes, wanted):
@@ -216,20 +217,20 @@ class _Selector(Values):
         if not isinstance(extent, kir.Const):
             if stmt.unroll not in (None, 1):
                 raise UnsupportedError("copies of a loop whose extent isn't known")
-            self._turns(stmt, extent, 1)
+            self._iterations(stmt, extent, 1)
             return
         count = int(extent.value)
         copies = min(stmt.unroll or 1, count)
-        turns = count // copies if copies else 0
-        if turns > 1:
-            self._turns(stmt, const(turns), copies)
-        for number in range(turns * copies if turns > 1 else 0, count):
+        iterations = count // copies if copies else 0
+        if iterations > 1:
+            self._iterations(stmt, const(iterations), copies)
+        for number in range(iterations * copies if iterations > 1 else 0, count):
             self.sums[name] = Linear(constant=number)
             self.body(stmt.body)
 
-    def _turns(self, stmt: kir.For, turns: Expr, copies: int) -> None:
+    def _iterations(self, stmt: kir.For, count: Expr, copies: int) -> None:
         outer = self.loops[-1]
-        loop = Loop(outer.depth + 1, turns)
+        loop = Loop(outer.depth + 1, count)
         # Begun before the loop is: what is set for it stands in the block before.
         outer.block  # noqa: B018
         self.loops.append(loop)

@@ -144,7 +144,7 @@ class Values:
         result: Register | None = None
         for symbol, times in terms:
             value = (
-                self.addresses.turn(symbol) if isinstance(symbol, Loop)
+                self.addresses.iteration(symbol) if isinstance(symbol, Loop)
                 else self.addresses.argument("", symbol) if isinstance(symbol, Outside)
                 else symbol
             )

@@ -39,7 +39,7 @@ GENERAL = 13
 
 
 class TooManyError(Exception):
-    """More general registers are wanted than there are."""
+    """More general registers are needed than there are."""
 
 
 class TooFarError(Exception):

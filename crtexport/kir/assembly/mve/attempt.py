@@ -24,12 +24,12 @@ from crtexport.kir.assembly.mve.selection import NONE, MveOp
 VECTORS = 8
 """Registers for vectors."""
 AHEAD = 18
-"""Cycles that a load may be before what wants its value."""
+"""Cycles that a load may be before what reads its value."""
 
 
 class Manner(Struct, frozen=True):
     """A way to choose times. ``keep``: cycles after which a value is rather loaded again than kept.
-    ``early``: loads come as soon as may be, up to so many cycles before what wants their value, not
+    ``early``: loads come as soon as may be, up to so many cycles before what reads their value, not
     as late. ``lattice``: loads and stores begin at even times, products at odd ones, so that
     a pipe is never free for a single cycle."""
 

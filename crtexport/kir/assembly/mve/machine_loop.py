@@ -155,7 +155,7 @@ class _Iteration:
 
 
 class _Codes:
-    """Codes of an iteration, looked for no longer than is asked."""
+    """Codes of an iteration, which are searched for on demand."""
 
     def __init__(self, iteration: _Iteration) -> None:
         self._found = self._all(iteration)
