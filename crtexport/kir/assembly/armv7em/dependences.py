@@ -1,5 +1,5 @@
-"""What the order of a block's instructions depends on: what must come before what, the values that
-they read and write, and the cycles that they take.
+"""The dependences of the instructions of a block, on which their order depends: which come before
+others, the values that they read and write, and the cycles that they take.
 
 No registers, offsets or numbers are left in that, so that blocks of many layers have the same.
 """
