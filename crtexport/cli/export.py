@@ -220,7 +220,7 @@ def _check_inputs(graphs: Sequence[Graph], names: Sequence[str], input_file: Pat
     if input_file is None:
         return
     from crtexport import package_actions  # noqa: PLC0415
-    from crtexport.mlf.arrays import load_npz  # noqa: PLC0415
+    from crtexport.mlf.npz import load_npz  # noqa: PLC0415
 
     package_actions.check_inputs(graphs, names, load_npz(input_file))
 

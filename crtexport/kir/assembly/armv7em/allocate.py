@@ -13,6 +13,7 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
 from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     STACK,
@@ -26,8 +27,9 @@ from crtexport.kir.assembly.armv7em.instructions import (
     Node,
     Register,
     UnsupportedError,
+    constant,
 )
-from crtexport.kir.assembly.armv7em.order import BlockFacts, DependenceGraph, Ordered, ordered
+from crtexport.kir.assembly.armv7em.order import best_order
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.timing import TAKEN, in_any_order
 from crtexport.kir.language import Const
@@ -58,6 +60,43 @@ class Placed(Struct, frozen=True):
     lasting: dict[Register, int]
     slots: list[Register]
     cycles: float
+
+
+class Ordered(Struct, frozen=True):
+    """Instructions in their order, and the cycles that they take behind a branch."""
+
+    body: list[Instruction]
+    cycles: int
+
+
+class _Unordered(Struct):
+    """Instructions of a block, what their order depends on, and the constants that they want."""
+
+    body: list[Instruction]
+    known: Dependences
+    constants: tuple[int, ...]
+
+    def ordered(self, room: int) -> Ordered | None:
+        """Returns the instructions in the best order that is found in which ``room`` registers are
+        enough; None if none is."""
+        order = best_order(self.known, room)
+        if order is None:
+            return None
+        made: dict[int, Register] = {}
+        result = []
+        for number in order.places:
+            if number < 0:
+                value = self.constants[~number]
+                made[value] = Register("constant")
+                result.append(constant(made[value], value))
+                continue
+            one = self.body[number]
+            if self.known.steps[number].constants:
+                one = replace(one, reads=tuple(
+                    made[r.value] if isinstance(r, ConstantRegister) else r for r in one.reads
+                ))
+            result.append(one)
+        return Ordered(result, order.cycles)
 
 
 class Liveness:
@@ -136,7 +175,7 @@ class Allocation:
             - {r for one in block.body + block.tail for r in one.writes}
             for block in times
         }
-        self._graphs: dict[object, DependenceGraph] = {}
+        self._unordered: dict[object, _Unordered] = {}
         self._known: dict[object, Ordered | None] = {}
 
     def result(self) -> Placed:
@@ -210,13 +249,13 @@ class Allocation:
         needed = [one for one in _ordered(after & used) if one not in stack]
         room = _ROOM - fewer - sum(one not in stack for one in before & after - used)
         here = block, tuple(one for one in stack if one in used)
-        if here not in self._graphs:
+        if here not in self._unordered:
             changed, tail = self._loaded(block, body, stack)
-            facts = BlockFacts(self.apart, needed, tail)
-            self._graphs[here] = DependenceGraph(changed, facts, self.features)
+            found = dependences(changed, BlockFacts(self.apart, needed, tail), self.features)
+            self._unordered[here] = _Unordered(changed, *found)
         key = here, room
         if key not in self._known:
-            self._known[key] = ordered(self._graphs[here], room)
+            self._known[key] = self._unordered[here].ordered(room)
         return self._known[key]
 
     def _loaded(
