@@ -38,7 +38,7 @@ from tests.bench.drawn import KINDS, drawn
 from tests.helpers import INT8_NETWORKS, shared_model
 
 Array = npt.NDArray[np.float64]
-_USUAL = np.array([1, 2, 1.5, 0.5, 0.2, 2, 3, 2, 2, 6, 2, 1], np.float64)
+_USUAL = np.array([1, 2, 1.5, 0.5, 0.2, 2, 3, 2, 2, 6, 2, 1, 0], np.float64)
 _TRUST = 2e-4
 """The weight of the usual weights beside that of a measurement."""
 
