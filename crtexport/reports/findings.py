@@ -9,6 +9,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, Dequantize, Quantize
 from crtexport.pipeline.driver import Exported
 from crtexport.reports.figures import Finding, Layer, MemoryUse, Totals
+from crtexport.reports.soft_floats import soft_floats
 
 _FULL = 90
 """A memory that is used to this many percent gets a warning."""
@@ -30,6 +31,10 @@ def findings(
         ))
     if totals.instructions_are == "unknown":
         yield Finding("warning", "instructions", f"{_unknown(layers)}; --measure counts them")
+    if exported.target is not None:
+        for model in exported.models:
+            if said := soft_floats(model, exported.target.target):
+                yield Finding("warning", "floats", said)
     yield from _fused(exported.graph)
     if exported.read:
         yield from _gone(exported.read[0], exported.graph)
