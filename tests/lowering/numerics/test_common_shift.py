@@ -62,7 +62,8 @@ def test_layers_behind_which_a_relu_clamps_have_one_as_a_rule(shifts: Shifts) ->
     for _ in range(40):
         reals = 2.0 ** -rng.uniform(5, 8) * rng.uniform(0.3, 1, 32)
         biases = rng.integers(-2000, 2000, 32).tolist()
-        found += common_shift(scaling(reals.tolist(), biases, 60000, -128, -128), shifts) is not None
+        layer = scaling(reals.tolist(), biases, 60000, -128, -128)
+        found += common_shift(layer, shifts) is not None
     assert found > 30
 
 
