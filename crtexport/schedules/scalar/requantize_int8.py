@@ -43,7 +43,7 @@ _LEAST, _MOST = 2, 31
 
 _LIMIT = 1 << 30
 """Sums below it can be doubled."""
-_REACH = 128
+REACH = 128
 """Largest magnitude of an input value."""
 
 
@@ -74,7 +74,7 @@ def constants_of(
     if sums.rounding is not Rounding.DOUBLE:
         return None
     count = len(sums.raw)
-    reach = (_REACH * sums.magnitudes).tolist()
+    reach = (REACH * sums.magnitudes).tolist()
     rows: list[tuple[int, int, int]] = []
     for channel in range(count):
         one = min(channel, len(sums.multiplier.mantissas) - 1)
