@@ -149,7 +149,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 
-class Branch(Struct, Generic[C], frozen=True):
+class BranchStatement(Struct, Generic[C], frozen=True):
     """Runs ``then`` if the byte that ``condition`` points to is not 0, else ``other``."""
 
     condition: Arg
@@ -158,7 +158,7 @@ class Branch(Struct, Generic[C], frozen=True):
     comment: str = ""
 
 
-class Loop(Struct, Generic[C], frozen=True):
+class LoopStatement(Struct, Generic[C], frozen=True):
     """Runs ``before``, then ``body`` if the byte that ``condition`` points to is not 0, and so on
     until it is 0."""
 
@@ -245,7 +245,7 @@ class Feed(Struct, Generic[C], frozen=True):
             position += len(turn.segments)
 
 
-StatementOf: TypeAlias = C | Branch[C] | Loop[C] | Repeat[C] | Feed[C]
+StatementOf: TypeAlias = C | BranchStatement[C] | LoopStatement[C] | Repeat[C] | Feed[C]
 """A statement: a call, or a branch or loop of statements."""
 Statement: TypeAlias = StatementOf[FunctionCall]
 
@@ -258,9 +258,9 @@ def every_call(statements: Iterable[StatementOf[C]]) -> Iterator[C]:
     printed."""
     for statement in statements:
         match statement:
-            case Branch(then=then, other=other):
+            case BranchStatement(then=then, other=other):
                 yield from every_call((*then, *other))
-            case Loop(before=before, body=body):
+            case LoopStatement(before=before, body=body):
                 yield from every_call((*before, *body))
             case Repeat(body=body):
                 yield from every_call(body)
@@ -279,12 +279,12 @@ def with_calls(
     changed: list[StatementOf[D]] = []
     for statement in statements:
         match statement:
-            case Branch(condition, then, other, comment):
-                changed.append(Branch(
+            case BranchStatement(condition, then, other, comment):
+                changed.append(BranchStatement(
                     condition, with_calls(then, change), with_calls(other, change), comment
                 ))
-            case Loop(before, condition, body, comment):
-                changed.append(Loop(
+            case LoopStatement(before, condition, body, comment):
+                changed.append(LoopStatement(
                     with_calls(before, change), condition, with_calls(body, change), comment
                 ))
             case Repeat(times, body, comment):
@@ -312,9 +312,9 @@ def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
             case Repeat(body=body):
                 yield from every_condition(body)
                 continue
-            case Branch(condition=condition, then=first, other=second):
+            case BranchStatement(condition=condition, then=first, other=second):
                 pass
-            case Loop(condition=condition, before=first, body=second):
+            case LoopStatement(condition=condition, before=first, body=second):
                 pass
         yield condition
         yield from every_condition((*first, *second))

@@ -43,7 +43,7 @@ class Addressed(Struct, Generic[C], frozen=True):
 
     @property
     def but_offsets(self) -> Hashable:
-        """All that must be equal in calls that differ in their offsets only."""
+        """Returns all that must be equal in calls that differ in their offsets only."""
         return self.kind, tuple(
             replace(arg, offset=0) if isinstance(arg, _Moving) else arg
             for arg in self.args
@@ -92,7 +92,7 @@ _CALLS_FOR_A_TURN = 3
 
 
 def _best_turns(parts: Sequence[Sequence[Addressed[C]]]) -> tuple[int, int, int]:
-    """The (start, length, times) of the parts that come again most often."""
+    """Returns the (start, length, times) of the parts that come again most often."""
     kinds: dict[Hashable, int] = {}
     numbers = np.array([
         kinds.setdefault(tuple(call.but_offsets for call in part), len(kinds)) for part in parts
@@ -129,7 +129,8 @@ def _looped(items: Sequence[_Item[C]], with_args: WithArgs[C]) -> tuple[Statemen
 
 
 def _best(items: Sequence[_Item[C]]) -> tuple[int, int, int] | None:
-    """The (start, length, times) of the repetition that saves most calls; None if there is none."""
+    """Returns the (start, length, times) of the repetition that saves most calls; None if there is
+    none."""
     count = len(items)
     if count < 2:
         return None
@@ -150,7 +151,7 @@ def _best(items: Sequence[_Item[C]]) -> tuple[int, int, int] | None:
 
 
 def _longest(numbers: _Numbers, offsets: _Numbers, period: int) -> tuple[int, int]:
-    """The start and times of what comes most often with a period."""
+    """Returns the start and times of what comes most often with a period."""
     same = numbers[period:] == numbers[:-period]
     moved = offsets[period:] - offsets[:-period]
     steady = np.ones(len(moved), np.bool_)

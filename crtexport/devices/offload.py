@@ -40,7 +40,7 @@ class Container(Struct, frozen=True):
     chunks: Callable[[], Iterator[bytes]]
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Returns all bytes."""
         return b"".join(self.chunks())
 
 

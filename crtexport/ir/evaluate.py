@@ -69,7 +69,7 @@ def _values(tensor: Tensor) -> Array:
 
 
 def _grows(op: ops.Op, inputs: Sequence[Tensor]) -> int:
-    """Bytes of the output of an operator that repeats its input; 0 for the others."""
+    """Returns the bytes of the output of an operator that repeats its input; 0 for the others."""
     data = inputs[0].type
     match op:
         case ops.BroadcastTo(shape=shape):

@@ -280,7 +280,7 @@ LEAVES = (Const, Var)
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that ``expr`` is made of, in the order of the text."""
+    """Returns the expressions that ``expr`` is made of, in the order of the text."""
     match expr:
         case Const() | Var():
             return ()

@@ -327,7 +327,7 @@ def _packed(
     prepared: Sequence[Prepared], board: Board, generator: Generator, tuned: ByRecord | None,
     proofs: Sequence[Proof], options: ExportOptions, compiled: Counted | None,
 ) -> PackageBuilder:
-    """The contents of a package; the proofs are made while LLVM works."""
+    """Returns the contents of a package; the proofs are made while LLVM works."""
     artifacts = [one.artifact for one in prepared]
     with generator.started(artifacts, options.large_data, compiled) as finish:
         for proof in proofs:
@@ -344,7 +344,7 @@ def _claimed(
     claims: Claims, output: Path | str | None, model: Model | Sequence[Model],
     board: Board | Path | str, tuning: Path | str | None,
 ) -> Claims:
-    """``claims`` with the package and the files that were named to be read."""
+    """Returns ``claims`` with the package and the files that were named to be read."""
     models = [model] if isinstance(model, str | Path | Graph) else model
     claims.file("-o", None if output is None else Path(output))
     claims.reads(*(Path(one) for one in models if not isinstance(one, Graph)))
@@ -370,7 +370,7 @@ def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]
 def _read(
     model: Model | Sequence[Model], options: ExportOptions, board: Board
 ) -> tuple[list[Graph], Board]:
-    """The networks, each verified, and the board as they need it."""
+    """Returns the networks, each verified, and the board as they need it."""
     models = [model] if isinstance(model, str | Path | Graph) else list(model)
     if not models:
         raise CrtExportError("there is no model to export")
@@ -390,7 +390,7 @@ def _verified(graph: Graph) -> Graph:
 
 
 def _known_boards() -> Iterator[Board]:
-    """Read when somebody looks: a broken board file must not stop exports for another."""
+    """Read when they are used: a broken board file must not stop exports for another."""
     yield from list_boards()
 
 

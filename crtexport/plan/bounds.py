@@ -12,7 +12,7 @@ from msgspec import Struct
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
 from crtexport.lowering.facts import Facts
-from crtexport.plan.layout import NO_FACTS, Block, Layout
+from crtexport.plan.layout import NO_FACTS, Layout, TensorBlock
 from crtexport.plan.model import Peak, Plan, Space
 from crtexport.plan.order import overlap
 from crtexport.plan.spans import moments
@@ -57,7 +57,7 @@ def _covered(layout: Layout, end: int) -> Iterator[int]:
         yield total
 
 
-def _length(layout: Layout, block: Block, tensors: Iterable[int]) -> int:
+def _length(layout: Layout, block: TensorBlock, tensors: Iterable[int]) -> int:
     """Returns the bytes of a block that some of its tensors cover."""
     total = 0
     reached = -math.inf

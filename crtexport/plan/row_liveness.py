@@ -48,7 +48,7 @@ def needed_rows(schedule: RowSchedule, row_sizes: Mapping[int, int]) -> dict[int
     """Returns the live bytes of each ring, from the first row to the last one; ``row_sizes`` are
     bytes of a row."""
     last_reads = _last_reads(schedule)
-    rings = {tensor: _Ring(len(schedule.steps)) for tensor in schedule.capacity}
+    rings = {tensor: _LiveRing(len(schedule.steps)) for tensor in schedule.capacity}
     for number, step in enumerate(schedule.steps):
         if step.write.slot is not None:
             rings[step.write.tensor].written(number, step.write, step.write.slot)
@@ -69,7 +69,7 @@ def _last_reads(schedule: RowSchedule) -> dict[int, dict[int, int]]:
     return found
 
 
-class _Ring:
+class _LiveRing:
     """The live slots of a ring, recorded from step to step."""
 
     def __init__(self, steps: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from crtexport.ir.graph import Graph, Node
 from crtexport.lowering.facts import Freedom
 from crtexport.lowering.lowered_graph import LoweredRows
-from crtexport.lowering.rows.schedule import Compute, Move, RowPlace, RowSchedule, RowStep
+from crtexport.lowering.rows.schedule import Compute, RowMove, RowPlace, RowSchedule, RowStep
 from crtexport.lowering.rows.windows import of_rows
 from crtexport.plan.arena import Arena, Ban, extent, place
 from crtexport.plan.live_bytes import live_bytes
@@ -99,7 +99,7 @@ def _in_place(
                 found.setdefault(step.work, set()).add((0, position))
     for work in rows.bands.works:
         match work:
-            case Move():
+            case RowMove():
                 yield ((0, 0),)
             case Compute(more=True):
                 yield ((0, 1),)

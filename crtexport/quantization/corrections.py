@@ -61,7 +61,7 @@ class Weights:
         )
 
     def input_ranges(self) -> Array:
-        """The largest weight of each input channel."""
+        """Returns the largest weight of each input channel."""
         values = np.abs(self.matrix)
         others = tuple(i for i in range(values.ndim) if i != (0 if self.depthwise else 1))
         found: Array = values.max(axis=others)

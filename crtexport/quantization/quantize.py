@@ -92,7 +92,7 @@ class Correction(Struct, frozen=True):
 
 
 class QuantizeResult(Struct, frozen=True):
-    """``layers`` are sorted, the worst first. ``cost`` is None where no board was asked about."""
+    """``layers`` are sorted, the worst first. ``cost`` is None where no board was given."""
 
     path: Path
     library: str

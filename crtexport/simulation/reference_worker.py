@@ -91,7 +91,8 @@ class Runner:
         self.model, self.preserves, self.kernels = model, preserve, kernels
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
-        """The outputs for ``inputs`` (both by position), or all computed tensors by index."""
+        """Returns the outputs for ``inputs`` (both by position), or all computed tensors by
+        index."""
         if self.model is None:
             raise ValueError("no model is loaded")
         if every_tensor and not self.preserves:
@@ -115,7 +116,7 @@ class Runner:
         return found
 
     def describe(self) -> dict[str, Any]:
-        """The loaded model's inputs and outputs, in the order that run() uses."""
+        """Returns the loaded model's inputs and outputs, in the order that run() uses."""
         return {
             "kernels": self.kernels,
             "inputs": [_describe(d) for d in self.interpreter.get_input_details()],
@@ -164,7 +165,7 @@ class MicroRunner:
         }
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
-        """The outputs for ``inputs`` (both by position), or all computed tensors by index.
+        """Returns the outputs for ``inputs`` (both by position), or all computed tensors by index.
 
         A run that a CIRCULAR_BUFFER ends gives the outputs of the one before.
         """
@@ -182,7 +183,7 @@ class MicroRunner:
         return self.results
 
     def describe(self) -> dict[str, Any]:
-        """The loaded model's inputs and outputs, in the order that run() uses."""
+        """Returns the loaded model's inputs and outputs, in the order that run() uses."""
         made = self.interpreter
         return {
             "kernels": "reference kernels",
@@ -223,7 +224,8 @@ class OnnxRunner:
         self.fused, self.inside, self.names = b"", None, []
 
     def fuse(self) -> bytes:
-        """The file with the nodes that compute its outputs, once the optimizer has joined many."""
+        """Returns the file with the nodes that compute its outputs, once the optimizer has joined
+        many."""
         with tempfile.TemporaryDirectory() as folder:
             options = self._options()
             options.optimized_model_filepath = os.path.join(folder, "fused.onnx")
@@ -269,7 +271,7 @@ class OnnxRunner:
         )
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
-        """The outputs for ``inputs`` (both by position)."""
+        """Returns the outputs for ``inputs`` (both by position)."""
         if self.session is None or every_tensor:
             raise ValueError("no model is loaded, or more than its outputs are wanted")
         names = [one.name for one in self.session.get_inputs()]
@@ -280,8 +282,8 @@ class OnnxRunner:
         return {str(position): value for position, value in enumerate(found)}
 
     def exact(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs for ``inputs`` as the package onnx's own evaluator computes them in float64.
-        """
+        """Returns the outputs for ``inputs`` as the package onnx's own evaluator computes them in
+        float64."""
         onnx: Any = importlib.import_module("onnx")
         evaluator: Any = importlib.import_module("onnx.reference").ReferenceEvaluator
         model = onnx.load(self.path)
@@ -294,8 +296,8 @@ class OnnxRunner:
         return {str(position): np.asarray(value) for position, value in enumerate(found)}
 
     def describe(self) -> dict[str, Any]:
-        """The loaded model's inputs and outputs, in the order that run() uses; open sizes are -1.
-        """
+        """Returns the loaded model's inputs and outputs, in the order that run() uses; open sizes
+        are -1."""
         return {
             "kernels": "CPUExecutionProvider",
             "inputs": [_tensor(one) for one in self.session.get_inputs()],
@@ -331,14 +333,14 @@ def _widen(onnx: Any, graph: Any) -> None:
 
 
 def _with_outputs(content: bytes, names: list[str]) -> bytes:
-    """An .onnx file with more outputs: another graph (field 7) that only has these (field 12, their
-    names field 1), which protobuf joins with the one before."""
+    """Returns an .onnx file with more outputs: another graph (field 7) that only has these (field
+    12, their names field 1), which protobuf joins with the one before."""
     more = b"".join(_block(12, _block(1, name.encode("utf-8"))) for name in names)
     return content + _block(7, more)
 
 
 def _block(field: int, content: bytes) -> bytes:
-    """A field of bytes in protobuf's format."""
+    """Returns a field of bytes in protobuf's format."""
     out, size = bytearray([field << 3 | 2]), len(content)
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)
@@ -357,7 +359,7 @@ def _content(path: str) -> bytes:
 
 
 def _checked(inputs: dict[str, Any], details: list[dict[str, Any]]) -> list[Any]:
-    """The inputs in their order; ValueError for any that doesn't fit."""
+    """Returns the inputs in their order; ValueError for any that doesn't fit."""
     if len(inputs) != len(details):
         raise ValueError(f"the model has {len(details)} inputs, not {len(inputs)}")
     for position, detail in enumerate(details):

@@ -1,4 +1,4 @@
-"""Records from data of others: msgspec decodes it, and everything wrong is reported by its keys.
+"""Records from untrusted data: msgspec decodes it, and everything wrong is reported by its keys.
 
 A record's fields are the keys; one with a default may be left out. Limits are msgspec's ``Meta``;
 ``extra={"read": function}`` names what turns a value as people write it into the field's. A
@@ -265,7 +265,7 @@ def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
 
 
 def _values(hint: Any) -> tuple[object, ...]:
-    """All values of a type that has a few words or numbers."""
+    """Returns all values of a type that has a few words or numbers."""
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return tuple(member.value for member in hint)
     return get_args(hint) if get_origin(hint) is Literal else ()

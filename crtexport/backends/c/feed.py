@@ -136,16 +136,16 @@ def _pointers(artifact: Artifact, parts: Sequence[Sequence[Statement]]) -> list[
 
 
 def _call(
-    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *given: str
+    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *arguments: str
 ) -> str:
-    return f"{symbol}({', '.join([*given, *_pointers(artifact, parts)])});"
+    return f"{symbol}({', '.join([*arguments, *_pointers(artifact, parts)])});"
 
 
 def _prototype(
-    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *given: str
+    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *parameters: str
 ) -> str:
     pointers = [f"uint8_t *{name}" for name in _pointers(artifact, parts)]
-    return f"static void {symbol}({', '.join([*given, *pointers])})"
+    return f"static void {symbol}({', '.join([*parameters, *pointers])})"
 
 
 # ---- statements

@@ -102,7 +102,8 @@ static uint8_t {pool.name}[{macros}_{stem}_SIZE];"""
 
 
 def _shared_workspace(artifact: Artifact) -> Iterator[str]:
-    """The one workspace of a package: one of its models defines it, the others declare it."""
+    """Yields the one workspace of a package: one of its models defines it, the others declare
+    it."""
     shared = artifact.common.workspace
     for end, size in shared.pools if shared else ():
         array = f"uint8_t {workspace_name(artifact)}{end}[{size}];"

@@ -17,7 +17,7 @@ def print_feed(
     artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
 ) -> Iterator[str]:
     """Yields the functions of an artifact whose input is given row by row."""
-    printer = _Printer(artifact, feed, module, callings)
+    printer = _FeedPrinter(artifact, feed, module, callings)
     yield printer.row()
     yield printer.rest()
     yield printer.main()
@@ -26,7 +26,7 @@ def print_feed(
     yield printer.finish()
 
 
-class _Printer:
+class _FeedPrinter:
     def __init__(
         self, artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
     ) -> None:
@@ -132,7 +132,7 @@ class _Printer:
     # -- the C interface
 
     def begin(self) -> str:
-        """``int32_t tvmgen_<m>_begin([workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_begin([workspace_pools])``."""
         checks = Checks()
         pools = self._loaded(checks)
         return self._function(0, [], checks, [
@@ -141,7 +141,7 @@ class _Printer:
         ])
 
     def more(self) -> str:
-        """``int32_t tvmgen_<m>_feed(rows, count[, workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_feed(rows, count[, workspace_pools])``."""
         checks = Checks()
         checks.fail_if_null("%rows")
         pools = self._loaded(checks)
@@ -177,7 +177,7 @@ class _Printer:
         ]
 
     def finish(self) -> str:
-        """``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
         checks = Checks()
         checks.fail_if_null("%outputs")
         outputs = [

@@ -57,7 +57,7 @@ def send(stream: IO[bytes], kind: bytes, data: bytes = b"") -> None:
 
 
 def receive(stream: IO[bytes]) -> tuple[bytes, bytes]:
-    """One message, as kind and data; two times nothing when the other side is gone."""
+    """Returns one message, as kind and data; both empty when the other side has ended."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return b"", b""
@@ -99,7 +99,7 @@ class _Compiler:
         )
 
     def compile(self, text: str) -> bytes:
-        """The object of one module."""
+        """Returns the object of one module."""
         module = self._llvm.parse_assembly(text)
         module.data_layout = str(self._machine.target_data)
         module.verify()

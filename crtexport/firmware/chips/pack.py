@@ -158,8 +158,8 @@ def _writable(memory: dict[str, str]) -> bool:
     return memory.get("id", "").startswith("IRAM")
 
 
-def _overlaps(memory: Memory, others: dict[str, Memory]) -> bool:
+def _overlaps(memory: Memory, other_memories: dict[str, Memory]) -> bool:
     """Returns whether a memory shares addresses with another: vendors also list parts of memories
     as memories."""
     return any(memory.origin < one.origin + one.size and one.origin < memory.origin + memory.size
-               for one in others.values())
+               for one in other_memories.values())

@@ -20,7 +20,7 @@ _MOST_NODES = 64
 """The most nodes of a function that becomes a table."""
 
 
-class Network(Protocol):
+class NetworkIntegers(Protocol):
     """Facts about the network: its tensors, their producers, and the integers behind real values.
     """
 
@@ -32,12 +32,12 @@ class Network(Protocol):
 
 
 def table_of(
-    network: Network, source: int, target: TensorType
+    network: NetworkIntegers, source: int, target: TensorType
 ) -> tuple[int, npt.NDArray[np.int8]] | None:
     """Returns (tensor, table) if each element of ``source`` is a function of one element of an int8
     tensor; else None. The table has the results for all 256 values, from the lowest on, as int8 at
     the scale of ``target``."""
-    function = _Function(network)
+    function = _ByteFunction(network)
     values = function.values(source)
     quant = target.quant
     if function.argument is None or values is None or values.shape != (256,) or quant is None:
@@ -50,10 +50,10 @@ def table_of(
     return function.argument, results.astype(np.int8)
 
 
-class _Function:
+class _ByteFunction:
     """Evaluates a function of one 8-bit tensor, ``argument``, which is found on the way."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkIntegers) -> None:
         self._network = network
         self._nodes = 0
         self.argument: int | None = None

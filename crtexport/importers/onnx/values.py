@@ -33,7 +33,7 @@ class Value(Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """The shape as ONNX has it."""
+        """Returns the shape as ONNX has it."""
         return tuple(prod(self.atoms[atom] for atom in axis) for axis in self.axes)
 
     @property

@@ -24,9 +24,9 @@ from crtexport.importers.tflite.subgraphs import (
     BUILTIN,
     DECODE,
     EXPANDED,
-    Caller,
     Imported,
     Reading,
+    SubgraphCaller,
     with_file_numbers,
 )
 from crtexport.importers.tflite.tensors import TensorTable
@@ -165,7 +165,7 @@ class _Importer:
                 yield code, known or f"operator code {code}"
 
     def load(self, number: int) -> Subgraph:
-        """A subgraph of the file, its tensors not yet read."""
+        """Returns a subgraph of the file, its tensors not yet read."""
         if not 0 <= number < self._count:
             raise CrtExportError(f"there is no subgraph {number}; the file has {self._count}")
         known = self._loaded.get(number)
@@ -189,9 +189,9 @@ class _Importer:
         return DECODERS.get(code)
 
     def graph(self) -> Graph:
-        """The first subgraph, with those that it runs."""
+        """Returns the first subgraph, with those that it runs."""
         initial = initial_values(self.load(0), self.load)
-        reading = Reading(self, 0, Caller((), (0,)), initial)
+        reading = Reading(self, 0, SubgraphCaller((), (0,)), initial)
         graph = with_limits(with_pauses(reading.imported(self._signature_names).graph))
         self.numbers = reading.numbers
         if len(self._loaded) < self._count:
@@ -203,8 +203,8 @@ class _Importer:
         modules = (ethosu.module(made_for),) if made_for else ()
         return replace(lend(graph), name=text(self._path.stem), modules=modules)
 
-    def nested(self, number: int, caller: Caller) -> Imported:
-        """A subgraph that an operator runs."""
+    def nested(self, number: int, caller: SubgraphCaller) -> Imported:
+        """Returns a subgraph that an operator runs."""
         if len(caller.path) > MAX_DEPTH:
             raise CrtExportError(f"subgraphs are nested more than {MAX_DEPTH} deep")
         key = (number, caller.handles)

@@ -52,11 +52,11 @@ def list_items(subgraph: Subgraph) -> dict[int, ListItem]:
     return {
         index: item for index, (code, _) in enumerate(subgraph.codes)
         if code == BuiltinOperator.CONCATENATION
-        and (item := _Reader(subgraph).item(index)) is not None
+        and (item := _ItemReader(subgraph).item(index)) is not None
     }
 
 
-class _Reader:
+class _ItemReader:
     def __init__(self, subgraph: Subgraph) -> None:
         self._subgraph, self._tensors = subgraph, subgraph.tensors
         self._makers = {
@@ -107,24 +107,24 @@ class _Reader:
         numbers: list[int] = known.constant.array(known.type).reshape(-1).tolist()
         return numbers
 
-    def _head(self, tensor: int, others: int) -> int | None:
-        """Returns the one number that a computed list begins with, ``others`` behind it."""
+    def _head(self, tensor: int, tail_number: int) -> int | None:
+        """Returns the one number that a computed list begins with, ``tail_number`` behind it."""
         index = self._maker(tensor, BuiltinOperator.CONCATENATION)
         if index is None:
             return None
         head, *tail = self._subgraph.operators[index].inputs
         behind = [number for t in tail for number in self._constant(t)]
-        return head if tail and {*behind} == {others} else None
+        return head if tail and {*behind} == {tail_number} else None
 
-    def _follows(self, after: int, place: int) -> bool:
-        """Returns whether ``after`` is ``place`` + 1."""
-        wanted = [*self._moved_from(place)]
-        for tensor in self._moved_from(after):
+    def _follows(self, next_place: int, place: int) -> bool:
+        """Returns whether ``next_place`` is ``place`` + 1."""
+        origins = [*self._moved_from(place)]
+        for tensor in self._moved_from(next_place):
             index = self._maker(tensor, BuiltinOperator.ADD)
             if index is None:
                 continue
             for one, other in (ends := self._subgraph.operators[index].inputs), ends[::-1]:
-                if list(self._constant(one)) == [1] and other in wanted:
+                if list(self._constant(one)) == [1] and other in origins:
                     return True
         return False
 

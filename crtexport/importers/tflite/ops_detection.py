@@ -48,7 +48,7 @@ class Options:
         self._map: Any = _read(lambda: flexbuffers.GetRoot(content).AsMap)
 
     def _value(self, key: str) -> Any:
-        """None where the map has no such key."""
+        """Returns None where the map has no such key."""
         def find() -> Any:
             try:
                 return self._map[key]

@@ -110,10 +110,10 @@ class _Ranges:
         return self._is(first, entry)
 
     def _whole(
-        self, count: int, taken: list[tuple[int, int, int]], result: list[int]
+        self, count: int, ranges: list[tuple[int, int, int]], result: list[int]
     ) -> None:
-        for size in self.shape[len(taken) : len(taken) + max(count, 0)]:
-            taken.append((0, size, 1))
+        for size in self.shape[len(ranges) : len(ranges) + max(count, 0)]:
+            ranges.append((0, size, 1))
             result.append(size)
 
     def _range(self, entry: int, size: int) -> tuple[int, int, int]:

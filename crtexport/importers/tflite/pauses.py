@@ -27,7 +27,7 @@ def with_pauses(graph: Graph) -> Graph:
 
 
 def _split(graph: Graph, place: int) -> Graph:
-    """The nodes behind node ``place`` become that node's graph."""
+    """Returns the graph in which the nodes behind node ``place`` have become that node's graph."""
     mark, rest = graph.nodes[place], graph.nodes[place + 1 :]
     made = set(chain.from_iterable(node.outputs for node in rest))
     results = [tensor for tensor in dict.fromkeys(graph.outputs) if tensor in made]
@@ -62,7 +62,7 @@ def _split(graph: Graph, place: int) -> Graph:
 def _part(
     graph: Graph, nodes: Sequence[Node], inputs: Sequence[int], outputs: Sequence[int]
 ) -> Graph:
-    """Some of the nodes as a graph of their own, whose variables are those of ``graph``."""
+    """Returns some of the nodes as a graph of their own, whose variables are those of ``graph``."""
     tensors = [
         replace(tensor, variable=None if tensor.variable is None else Variable())
         for tensor in graph.tensors

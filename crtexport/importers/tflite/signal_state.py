@@ -56,7 +56,7 @@ class _Nodes:
         self, shape: tuple[int, ...], dtype: DType, constant: bytes | None = None,
         variable: Variable | None = None,
     ) -> int:
-        """A further tensor; with ``constant`` one that is known."""
+        """Returns a further tensor; with ``constant`` one that is known."""
         known = None if constant is None else ConstantRef(len(constant), constant)
         name = f"{self.name}/{next(self._numbers)}"
         return self._define(Tensor(name, TensorType(dtype, shape), known, variable))
@@ -66,24 +66,24 @@ class _Nodes:
 
     def one(self, op: Op, inputs: tuple[int | None, ...], shape: tuple[int, ...],
             dtype: DType) -> int:
-        """The result of an operator."""
+        """Returns the result of an operator."""
         self.add(op, inputs, result := self.tensor(shape, dtype))
         return result
 
     def variable(
         self, shape: tuple[int, ...], dtype: DType, start: bytes | None = None
     ) -> tuple[int, int]:
-        """A variable, of zeros or of ``start`` before the first run; and its value."""
+        """Returns a variable, of zeros or of ``start`` before the first run; and its value."""
         initial = None if start is None else ConstantRef(len(start), start)
         kept = self.tensor(shape, dtype, variable=Variable(initial))
         return kept, self.one(ReadVariable(), (kept,), shape, dtype)
 
     def joined(self, first: int, second: int | None, shape: tuple[int, ...], dtype: DType) -> int:
-        """Two tensors behind each other along the last axis."""
+        """Returns two tensors behind each other along the last axis."""
         return self.one(Concatenation(len(shape) - 1), (first, second), shape, dtype)
 
     def part(self, shape: tuple[int, ...], begin: int, size: int) -> Slice:
-        """Some of the last axis of a tensor of ``shape``."""
+        """Returns the operator that takes a part of the last axis of a tensor of ``shape``."""
         axes, cut = len(shape), (*shape[:-1], size)
         return Slice((*(0,) * (axes - 1), begin), cut, (1,) * axes, cut)
 
@@ -192,7 +192,8 @@ def _framer(source: SourceOperator, define: Define) -> list[Node]:
 
 
 def _stacker(source: SourceOperator, define: Define) -> list[Node]:
-    """The last frames, of which there are as many before the first one as ``left``, all like it."""
+    """Returns nodes that stack the last frames, of which there are as many before the first one as
+    ``left``, all like it."""
     n, options = _Nodes(source, define, 2), Options(source)
     channels, dtype = n.type.elements, n.type.dtype
     left, right = (

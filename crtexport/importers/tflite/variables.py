@@ -38,7 +38,7 @@ class Subgraph(Struct, frozen=True):
     codes: tuple[tuple[int, str], ...]
 
     def uses(self, operator_code: int | None = None) -> Iterator[_Use]:
-        """Every operator, or those of one code, with their tensors."""
+        """Yields every operator, or those of one code, with their tensors."""
         for index, (table, (code, name)) in enumerate(
             zip(self.operators, self.codes, strict=True)
         ):

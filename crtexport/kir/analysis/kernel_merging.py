@@ -251,14 +251,14 @@ def _common(buffers: list[Buffer]) -> Buffer:
 
 
 def names_in(kernel: Kernel) -> set[str]:
-    """Every name that ``kernel`` uses."""
+    """Returns every name that ``kernel`` uses."""
     naming = (s for s in walk(kernel.body) if isinstance(s, (kir.Let, kir.Local, kir.For)))
     named = (stmt.var.name for stmt in naming)
     return {buffer.name for buffer in kernel.buffers}.union(named)
 
 
-def _name(number: int, taken: set[str]) -> str:
+def _name(number: int, used_names: set[str]) -> str:
     name = f"number_{number}"
-    while name in taken:
+    while name in used_names:
         name += "_"
     return name

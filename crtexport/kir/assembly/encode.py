@@ -101,7 +101,7 @@ def _multiple(name: str, register_list: str) -> list[int]:
 
 
 def _branch(condition: str, distance: int, least: int) -> list[int]:
-    """The half words of a branch, ``least`` of them."""
+    """Returns the half words of a branch, at least ``least`` of them."""
     offset = distance >> 1
     bits = 8 if condition else 11
     if least == 1 and -(1 << bits - 1) <= offset < 1 << bits - 1:
@@ -118,7 +118,7 @@ def _branch(condition: str, distance: int, least: int) -> list[int]:
 
 
 def _address(operands: str) -> tuple[int, int, int]:
-    """The register, base and offset of an access."""
+    """Returns the register, base and offset of an access."""
     found = re.fullmatch(r"(\w+), \[(\w+)(?:, #(-?\d+))?\]", operands)
     if found is None:
         raise ValueError(f"{operands!r} is no access")
@@ -146,7 +146,7 @@ def _numbers(operands: Sequence[str]) -> list[int]:
 
 
 def _special(name: str, operands: list[str]) -> list[int] | None:
-    """Instructions that are like no others."""
+    """Returns the half words of instructions that are like no others; None for all others."""
     if name == "bx":
         return [0x4700 | _REGISTERS[operands[0]] << 3]
     if name == "it":
@@ -184,7 +184,7 @@ def _special(name: str, operands: list[str]) -> list[int] | None:
 
 
 def _word_move(first: int, target: int, value: int) -> list[int]:
-    """MOVW and MOVT of 16 bits."""
+    """Returns the half words of MOVW or MOVT of 16 bits."""
     return [
         first | (value >> 11 & 1) << 10 | value >> 12,
         (value >> 8 & 7) << 12 | target << 8 | value & 0xFF,
@@ -204,7 +204,8 @@ def _moved(name: str, operands: list[str]) -> list[int]:
 
 
 def _narrow(name: str, operands: list[str]) -> list[int] | None:
-    """Instructions of 16 bits, most of which set flags."""
+    """Returns the half word of an instruction of 16 bits, most of which set flags; None where it
+    has none."""
     numbers = _numbers(operands)
     immediate = _number(operands[-1]) if operands[-1].startswith("#") else None
     target = numbers[0]
@@ -279,7 +280,8 @@ def _wide(name: str, operands: list[str]) -> list[int] | None:
 
 
 def _wide_operation(first: int, numbers: list[int], last: list[str]) -> list[int]:
-    """``numbers``: of the target and the first operand, which may be in ``first`` already."""
+    """Returns the half words of an operation of 32 bits; ``numbers``: of the target and the first
+    operand, which may be in ``first`` already."""
     target, source = numbers
     first |= source
     if not last[0].startswith("#"):
@@ -307,7 +309,8 @@ def _wide_operation(first: int, numbers: list[int], last: list[str]) -> list[int
 
 
 def _modified(value: int) -> tuple[int, int] | None:
-    """The bits of both half words that say a word, None for one that can't be said so."""
+    """Returns the bits of both half words that encode a word as an immediate operand, None for one
+    that can't be encoded so."""
     value &= 0xFFFFFFFF
     low, high = value & 0xFF, value >> 8 & 0xFF
     for kind, pattern in enumerate((low, low * 0x00010001, high * 0x01000100, low * 0x01010101)):

@@ -68,7 +68,7 @@ _KNOWN: dict[str, Intrinsic] = {i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F
 
 
 def find_intrinsic(name: str) -> Intrinsic | None:
-    """The intrinsic of that name, if there is one."""
+    """Returns the intrinsic of that name, if there is one."""
     found = _KNOWN.get(name)
     if found is None:
         _KNOWN.update((other.name, other) for other in _vectors(name.partition("_")[0]))

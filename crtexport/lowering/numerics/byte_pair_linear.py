@@ -85,7 +85,7 @@ class FloatTerms(Terms, frozen=True):
 
     @property
     def numbers(self) -> tuple[float, float, float]:
-        """The factors of both operands, and the constant term."""
+        """Returns the factors of both operands, and the constant term."""
         first, second = (np.float32(s) / np.float32(self.scale_out) for s in self.scales)
         zeros = [zero + self.more for zero in self.zeros]
         rest = fused_multiply_add(float(first), zeros[0], float(np.float32(second * zeros[1])))
@@ -103,7 +103,7 @@ class FloatTerms(Terms, frozen=True):
         return np.clip(nearest_even(total) - self.more, *self.bounds)
 
 
-class Linear(Struct, frozen=True):
+class LinearFunction(Struct, frozen=True):
     """``start + a * first + b * second``, shifted right by ``places``; all in 32 bits."""
 
     start: int
@@ -119,7 +119,7 @@ class Linear(Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=256)
-def linear(terms: Terms) -> Linear | None:
+def linear(terms: Terms) -> LinearFunction | None:
     """Returns the linear function that equals TFLite's for every pair; None if none was found."""
     wanted = terms.results()
     if wanted is None:
@@ -181,7 +181,7 @@ def _nominal(terms: Terms) -> tuple[float, npt.NDArray[np.float64], int]:
     return start, factors, min(31 - math.ceil(math.log2(largest)), _MOST_BITS)
 
 
-def _search(terms: Terms, results: Ints) -> Linear | None:
+def _search(terms: Terms, results: Ints) -> LinearFunction | None:
     """Returns the function near the real one whose constant term has the widest range of values
     that give the wanted results."""
     start, factors, places = _nominal(terms)
@@ -197,7 +197,7 @@ def _search(terms: Terms, results: Ints) -> Linear | None:
     steps, below = near[close].astype(np.int64) << places, results[close] < near[close]
     first, second = (round(float(factor) * (1 << places)) for factor in factors)
     nominal = round(start * (1 << places))
-    best: tuple[int, Linear] | None = None
+    best: tuple[int, LinearFunction] | None = None
     for k1 in range(first - _AROUND, first + _AROUND + 1):
         for k2 in range(second - _AROUND, second + _AROUND + 1):
             # What k0 must be at least for results at a step, and less than for those below it.
@@ -205,5 +205,5 @@ def _search(terms: Terms, results: Ints) -> Linear | None:
             least = int(needed[~below].max(initial=nominal - (1 << places - 1)))
             most = int(needed[below].min(initial=nominal + (1 << places - 1))) - 1
             if least <= most and (best is None or most - least > best[0]):
-                best = most - least, Linear((least + most) // 2, k1, k2, places)
+                best = most - least, LinearFunction((least + most) // 2, k1, k2, places)
     return None if best is None else best[1]

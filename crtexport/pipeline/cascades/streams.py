@@ -112,7 +112,7 @@ def _hop(graph: Graph, source: int, parts: Sequence[Node], output: int) -> int |
 
 
 def _copied(graph: Graph) -> Graph:
-    """The graph with copies of those outputs that lie in memory of a cascade."""
+    """Returns the graph with copies of those outputs that lie in memory of a cascade."""
     found = next(node for node in graph.nodes if isinstance(node.op, Cascade))
     kept = {*found.outputs}
     for node in graph.nodes:

@@ -97,8 +97,8 @@ def _renumbered(node: Node, numbers: Mapping[int, int]) -> Node:
 
 
 def _turned(graph: Graph) -> set[int]:
-    """The tensors that are turned: those of one row of which each layer that computes rows can be
-    turned."""
+    """Returns the tensors that are turned: those of one row of which each layer that computes rows
+    can be turned."""
     found = {
         number for number, tensor in enumerate(graph.tensors)
         if _is_row(tensor.type) and graph.constant(number) is None

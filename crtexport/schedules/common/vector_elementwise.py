@@ -11,7 +11,7 @@ from crtexport.ir.types import DType
 from crtexport.kir.builder import KernelBuilder, add, const, load_vector, mul
 from crtexport.kir.builder import sub as minus
 from crtexport.kir.language import Expr, Scalar
-from crtexport.lowering.numerics.byte_pair_linear import Linear
+from crtexport.lowering.numerics.byte_pair_linear import LinearFunction
 from crtexport.lowering.numerics.quantized_arithmetic import (
     QuantizedProduct,
     QuantizedSum,
@@ -30,8 +30,9 @@ def lower(
     context: Context, op: Add | Sub | Mul, machine: RequantizingVectors, type_: Scalar,
     unroll: int = 1, *, assembled: bool = False,
 ) -> Lowered | None:
-    """A node that keeps its operator's rules, in vectors of ``type_``, up to ``unroll`` of them one
-    after the other; None where this is no way. ``assembled``: asks for a loop of machine code."""
+    """Returns the kernel of a node that keeps its operator's rules, in vectors of ``type_``, up to
+    ``unroll`` of them one after the other; None where it has none. ``assembled``: asks for a loop
+    of machine code."""
     types = (context.input(0), context.input(1), context.output())
     if len({t.shape for t in types}) > 1 or not context.output().elements:
         return None
@@ -109,7 +110,7 @@ class _Plus:
         raw = self.b.let("raw", self.machine.of_ints(self.combine, *operands))
         return _result(self.b, self.machine, raw, numbers)
 
-    def _linear(self, first: Expr, second: Expr, terms: Linear) -> Expr:
+    def _linear(self, first: Expr, second: Expr, terms: LinearFunction) -> Expr:
         """See :mod:`crtexport.lowering.numerics.byte_pair_linear`; shifts of vectors round."""
         machine = self.machine
         half = 1 << terms.places - 1

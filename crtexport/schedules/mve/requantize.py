@@ -40,12 +40,12 @@ BYTES = 16
 
 
 def vector(name: str, *args: Expr) -> Expr:
-    """A call that gives four sums."""
+    """Returns a call that gives four sums."""
     return call(f"mve_{name}", *args, type_=Scalar.I32X4)
 
 
 def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -> Expr:
-    """``value`` plus the zero point, clamped."""
+    """Returns ``value`` plus the zero point, clamped."""
     if zero:
         value = vector("add_s32", value, vector("dup_s32", i32(zero)))
     value = vector("max_s32", value, vector("dup_s32", i32(bounds[0])))
@@ -53,7 +53,8 @@ def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -
 
 
 def limited(value: Expr, bounds: tuple[float, float], widest: tuple[float, float]) -> Expr:
-    """The lanes of ``value`` within ``bounds``; ``widest`` are those that no lane leaves."""
+    """Returns the lanes of ``value`` within ``bounds``; ``widest`` are those that no lane
+    leaves."""
     suffix, lane = SUFFIXES[value.type], Scalar.F32 if value.type.is_float else Scalar.I32
     for name, bound, most in zip(("max", "min"), bounds, widest, strict=True):
         if bound != most:
@@ -86,7 +87,7 @@ class Sums:
 
     @property
     def columns(self) -> int:
-        """Numbers of each channel that scaling reads."""
+        """Returns the numbers of each channel that scaling reads."""
         if self.steps:
             return len(self.steps)
         many, shifts = len(self.multiplier.mantissas) > 1, self.multiplier.shifts
@@ -102,8 +103,8 @@ class Sums:
 
     @staticmethod
     def of(context: Context, channel_axis: int, *, fully_connected: bool = False) -> Sums | None:
-        """None where sums aren't of int8 or int16 values times int8 weights, or are scaled in
-        another way."""
+        """Returns the sums of a layer; None where they aren't of int8 or int16 values times int8
+        weights, or are scaled in another way."""
         op, types = context.node.op, (context.input(0).dtype, context.input(1).dtype)
         if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or types not in (
             (DType.INT8, DType.INT8), (DType.INT16, DType.INT8)
@@ -185,29 +186,29 @@ class Scaler:
         self._table = lowering.derived("scaling", Scalar.I32, table, note)
 
     def eight(self, even: Expr, odd: Expr, first: Expr) -> Expr:
-        """The i16x8 of results for the sums of two vectors from ``first`` on, which has the even
-        lanes."""
-        wide = []
+        """Returns the i16x8 of results for the sums of two vectors from ``first`` on, which has the
+        even lanes."""
+        scaled = []
         for i, acc in enumerate((even, odd)):
             with self.b.named(("even", "odd")[i]):
-                wide.append(self.scaled(acc, add(first, const(i))))
-        return self.narrow(*wide)
+                scaled.append(self.scaled(acc, add(first, const(i))))
+        return self.narrow(*scaled)
 
-    def narrow(self, *wide: Expr) -> Expr:
-        """The results, in a vector, of those of a vector of sums; of two, whose lanes are
+    def narrow(self, *scaled: Expr) -> Expr:
+        """Returns the results, in a vector, of those of a vector of sums; of two, whose lanes are
         even and odd in turn, in one of twice as many lanes."""
         b, sums = self.b, self.sums
-        if len(wide) == 1:
-            return clamped(b, wide[0], sums.zero, (sums.low, sums.high))
-        value = call("mve_narrow_s32", *wide, type_=Scalar.I16X8)
+        if len(scaled) == 1:
+            return clamped(b, scaled[0], sums.zero, (sums.low, sums.high))
+        value = call("mve_narrow_s32", *scaled, type_=Scalar.I16X8)
         if sums.zero:
             zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
             value = call("mve_qadd_s16", value, zero, type_=Scalar.I16X8)
         return b.let("result", limited(value, (sums.low, sums.high), DType.INT16.limits))
 
     def scaled(self, acc: Expr, number: Expr) -> Expr:
-        """The multiples of the sums ``acc`` of vector ``number`` (index), before the zero point.
-        """
+        """Returns the multiples of the sums ``acc`` of vector ``number`` (index), before the zero
+        point."""
         b, sums = self.b, self.sums
         start = b.let("scaling_at", mul(number, const(self._stride)))
         column = iter(range(self._stride // LANES))
@@ -263,7 +264,7 @@ class LongScaler:
         self._bias = lowering.derived("bias", Scalar.I64, sums.folded, FOLDED_BIAS)
 
     def __call__(self, acc: Expr, unit: Expr) -> Expr:
-        """The result for the sum ``acc`` of the products of a unit (index)."""
+        """Returns the result for the sum ``acc`` of the products of a unit (index)."""
         total = self.b.let("sum", add(acc, load(self._bias, unit)))
         value = self._requantizer(total, unit)
         return quantized_result(value, 0, (self.sums.low, self.sums.high), Scalar.I16)
@@ -273,7 +274,7 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def _lanes(values: npt.NDArray[_Number], order: Sequence[int]) -> npt.NDArray[_Number]:
-    """(vectors, LANES) of the values of channels; one value serves all."""
+    """Returns (vectors, LANES) of the values of channels; one value serves all."""
     if len(values) == 1:
         values = np.repeat(values, max(order) + 1)
     chosen = np.array(order)

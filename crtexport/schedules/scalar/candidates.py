@@ -19,6 +19,8 @@ from crtexport.support.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
 """Instruction sets with MLA, SMULL and LDRD."""
+_SLOW_SUMS = "thumbv7m"
+"""The instruction set of Cortex-M3, where MLA takes two cycles and MUL one."""
 _FEW_REGISTERS = ("thumbv6m", "thumbv8m.base")
 """Instruction sets with eight registers for most instructions, and products of 32 bits."""
 _COPIES = (4, 8, 1)
@@ -55,7 +57,7 @@ def packed(context: Context, optimize: str) -> list[Candidate]:
 
 
 def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
+    """Returns the variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
     products of computed matrices."""
     if is_computed_product(context):
         from crtexport.schedules.scalar import computed_products
@@ -70,7 +72,7 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
     if target_features.has_fpu(target) and (found := _fpu(context)) is not None:
         return found
     if not target_features.has_dsp(target):
-        return _arm(context, optimize)
+        return _arm(context, optimize, short=target.triple.startswith(_SLOW_SUMS))
     return _dsp(context, optimize, floats=_in_floats(context, target))
 
 
@@ -110,11 +112,22 @@ def _few_registers(context: Context, optimize: str) -> list[Candidate]:
     )
 
 
-def _arm(context: Context, optimize: str) -> list[Candidate]:
-    from crtexport.schedules.scalar import depthwise_planes, plane_geometry, register_blocks
+def _arm(context: Context, optimize: str, *, short: bool) -> list[Candidate]:
+    """``short``: two short products at once take fewer cycles than one after the other."""
+    from crtexport.schedules.scalar import (
+        channel_quads_mul32,
+        depthwise_planes,
+        pixel_pairs_mul32,
+        plane_geometry,
+        register_blocks,
+    )
 
+    pairs = [
+        *channel_quads_mul32.candidates(context),
+        *pixel_pairs_mul32.candidates(context, pixel_pairs_mul32.ARMV7M),
+    ] if short else []
     return (
-        register_blocks.candidates(context, optimize)
+        pairs + register_blocks.candidates(context, optimize)
         or depthwise_planes.candidates(context, plane_geometry.WORDS)
     )
 
@@ -149,7 +162,7 @@ def _winograd(context: Context, target: Target, optimize: str) -> list[Candidate
 
 
 def _fpu(context: Context) -> list[Candidate] | None:
-    """None for what is no layer of floats, and no recurrent network of them."""
+    """Returns the variants of layers and recurrent networks of floats; None for other nodes."""
     from crtexport.schedules.common.float_layers import layer_of
 
     layer = layer_of(context)
@@ -169,7 +182,7 @@ def _fpu(context: Context) -> list[Candidate] | None:
 
 
 def _blocks(context: Context, target: Target) -> list[Candidate]:
-    """The variants of layers for machines with few registers, or none that are known. Their
+    """Returns the variants of layers for machines with few registers, or none that are known. Their
     weights must be constants: the bias has what the input's zero point makes of them."""
     if is_computed_product(context):
         return []

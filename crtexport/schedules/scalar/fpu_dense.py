@@ -67,7 +67,7 @@ def _lower(
 
 
 def fma(x: Expr, w: Expr, total: Expr) -> Expr:
-    """total + x * w, rounded once."""
+    """Returns total + x * w, rounded once."""
     return call("fma_f32", x, w, total, type_=Scalar.F32)
 
 
@@ -92,13 +92,13 @@ class FpuEpilogue:
             )
 
     def start(self, channel: Expr) -> Expr:
-        """The sum of ``channel`` (index) before the first product."""
+        """Returns the sum of ``channel`` (index) before the first product."""
         if self._bias is None or self._scales is not None:
             return f32(0.0)
         return self.b.let("start", load(self._bias, channel))
 
     def result(self, total: Expr, channel: Expr) -> Expr:
-        """The value of a sum."""
+        """Returns the value of a sum."""
         if self._scales is not None:
             total = mul(total, load(self._scales, const(0) if self._alike else channel))
             if self._bias is not None:
@@ -147,7 +147,8 @@ class _FpuProducts(BlockedProducts):
     def _block(
         self, starts: list[Expr], rows: list[Expr], channel: Expr, at: Expr, count: int
     ) -> None:
-        """``count`` channels from ``channel`` on, whose weights begin at ``at``, of all pixels."""
+        """Emits ``count`` channels from ``channel`` on, whose weights begin at ``at``, of all
+        pixels."""
         b = self.b
         channels = [add(channel, const(i)) for i in range(count)]
         first = [self.finish.start(one) for one in channels]

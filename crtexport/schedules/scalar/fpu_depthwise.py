@@ -21,8 +21,8 @@ TOGETHER = 4
 
 
 def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
-    """A depthwise convolution of floats that keeps its operator's rules; None where this is no
-    way."""
+    """Returns a depthwise convolution of floats that keeps its operator's rules; None where this is
+    no way."""
     _, height, width, _ = context.input(1).shape
     if height * width > MOST_TAPS or op.dilation[1] != 1:
         return None

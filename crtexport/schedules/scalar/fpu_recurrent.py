@@ -55,10 +55,10 @@ def candidates(context: Context) -> list[Candidate]:
 
 def _lower(context: Context, op: Rnn | Gru | Lstm, units_per_block: int) -> Lowered:
     lowering = Lowering(type(op).__name__.lower(), context)
-    return recurrent_cells.lower(lowering, functools.partial(_Blocks, units_per_block))
+    return recurrent_cells.lower(lowering, functools.partial(_UnitBlocks, units_per_block))
 
 
-class _Blocks(Products):
+class _UnitBlocks(Products):
     """Blocks of units whose number is a multiple of ``units_per_block``."""
 
     def __init__(self, units_per_block: int, lowering: Lowering) -> None:

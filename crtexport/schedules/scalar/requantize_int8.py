@@ -43,7 +43,7 @@ _LEAST, _MOST = 2, 31
 
 _LIMIT = 1 << 30
 """Sums below it can be doubled."""
-_REACH = 128
+REACH = 128
 """Largest magnitude of an input value."""
 
 
@@ -65,7 +65,8 @@ class RequantMethod(enum.Enum):
 def constants_of(
     sums: IntegerSums, zero_point: int, limits: tuple[int, int]
 ) -> npt.NDArray[np.int32] | None:
-    """channels x (twice the bias, multiplier, power of two); None if these instructions can't.
+    """Returns channels x (twice the bias, multiplier, power of two); None if these instructions
+    can't.
 
     A channel without weights has one result, whatever its bias and scale are: its constants are
     chosen to make it. ``zero_point`` and ``limits`` are those of the output.
@@ -73,7 +74,7 @@ def constants_of(
     if sums.rounding is not Rounding.DOUBLE:
         return None
     count = len(sums.raw)
-    reach = (_REACH * sums.magnitudes).tolist()
+    reach = (REACH * sums.magnitudes).tolist()
     rows: list[tuple[int, int, int]] = []
     for channel in range(count):
         one = min(channel, len(sums.multiplier.mantissas) - 1)
@@ -120,7 +121,7 @@ class ScalarEpilogue(abc.ABC):
 
     @property
     def count(self) -> int:
-        """Words of a channel."""
+        """Returns the words of a channel."""
         return int(self._constants.shape[1])
 
     @property
@@ -142,14 +143,14 @@ class ScalarEpilogue(abc.ABC):
         self._table: Buffer = lowering.derived("scaling", Scalar.I32, values, note)
 
     def value(self, number: Expr, word: int) -> Expr:
-        """A constant of an output channel (index), loaded."""
+        """Returns a constant of an output channel (index), loaded."""
         place = add(mul(number, const(self.count)), const(word))
         if self._alike:
             place = const(len(self._constants) + word - 1) if word else number
         return self.b.let(self.words[word][0], load(self._table, place))
 
     def values(self, number: Expr) -> tuple[Expr, ...]:
-        """All constants of an output channel (index), loaded."""
+        """Returns all constants of an output channel (index), loaded."""
         return tuple(self.value(number, word) for word in range(self.count))
 
     def start(self, values: Sequence[Expr]) -> Expr:
@@ -172,7 +173,7 @@ class ScalarEpilogue(abc.ABC):
         :meth:`moved`; ``values`` are the constants of its channel."""
 
     def _product(self, a: Expr, b: Expr) -> Expr:
-        """The upper word of a product, rounded."""
+        """Returns the upper word of a product, rounded."""
         if self.method is RequantMethod.DSP:
             return _i32("arm_smmulr", a, b)
         if self.method is RequantMethod.MUL64_SHIFT:
@@ -236,7 +237,7 @@ class Int8Epilogue(ScalarEpilogue):
                 return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), shift
 
     def channel(self, number: Expr) -> ChannelConstants:
-        """The constants of an output channel (index), loaded."""
+        """Returns the constants of an output channel (index), loaded."""
         return ChannelConstants(self.value(number, 0), self.value(number, 1), self.value(number, 2))
 
     def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
@@ -252,7 +253,7 @@ class Int8Epilogue(ScalarEpilogue):
         return cast(clamp(scaled, low, top), Scalar.I8)
 
     def _divided(self, high: Expr, power: Expr) -> Expr:
-        """The second rounding, and the zero point."""
+        """Returns the second rounding, and the zero point."""
         zero = i32(self._zero)
         match self.method:
             case RequantMethod.DSP | RequantMethod.FPU:
@@ -269,7 +270,8 @@ class Int8Epilogue(ScalarEpilogue):
 
 
 def _constants(constants: npt.NDArray[np.int32], method: RequantMethod) -> npt.NDArray[np.int32]:
-    """``constants`` as ``method`` need them; where there is no multiplier any shift will do."""
+    """Returns ``constants`` as ``method`` need them; where there is no multiplier any shift will
+    do."""
     if method in (RequantMethod.DSP, RequantMethod.MUL64):
         return constants
     doubled, mantissas, powers = constants.astype(np.int64).T

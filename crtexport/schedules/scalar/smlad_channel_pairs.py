@@ -65,7 +65,7 @@ class PairTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"paired {self.pixels}x{2 * self.pairs}, {self.step} words"
 
 
@@ -96,7 +96,7 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
 
 
 def _blocks(windows: Windows, channels: int) -> list[PairTile]:
-    """Those that there is work for, the usual one first."""
+    """Returns the register blocks that there is work for, the usual one first."""
     steps = {step for step in STEPS if 2 * step <= windows.words}
     if windows.words <= MOST_WHOLE or not steps:
         steps.add(windows.words)
@@ -216,7 +216,7 @@ class _ChannelPairs(BlockedProducts):
             self._block(rows, const(2 * done), 0, const(done * words))
 
     def _block(self, rows: list[Expr], channel: Expr, pairs: int, start: Expr) -> None:
-        """``pairs`` pairs of channels from ``channel`` on, or one alone, of all pixels."""
+        """Emits ``pairs`` pairs of channels from ``channel`` on, or one alone, of all pixels."""
         b = self.b
         sums = [
             [
@@ -236,7 +236,7 @@ class _ChannelPairs(BlockedProducts):
             self._finish(rows, channel, 2 * pair, [line[pair] for line in sums])
 
     def _words(self, sums: list[list[_PairSums]], start: Expr, word: Expr, count: int) -> None:
-        """``count`` words of the lines from ``word`` on, times those of all channels."""
+        """Emits ``count`` words of the lines from ``word`` on, times those of all channels."""
         b, pairs, pixels = self.b, len(sums[0]), self.pixels_per_block
         at = add(start, mul(word, const(pairs)))
         weights = [

@@ -43,12 +43,12 @@ class Band(Struct, frozen=True):
 
     @property
     def pitch(self) -> int:
-        """The number of elements from one row to the next."""
+        """Returns the number of elements from one row to the next."""
         return self.windows.columns.covered(self.windows.y[2]) * self.windows.x[3]
 
     @property
     def seen(self) -> int:
-        """The number of rows, of the image and of the padding."""
+        """Returns the number of rows, of the image and of the padding."""
         return self.windows.rows.covered(self.rows)
 
     @property
@@ -61,7 +61,7 @@ class Band(Struct, frozen=True):
 
     @property
     def only(self) -> bool:
-        """True where an image has a single band."""
+        """Returns True where an image has a single band."""
         return self.rows >= self.windows.y[1]
 
 
@@ -116,8 +116,8 @@ class BandCopies(WindowWalk):
 
     @property
     def _padded(self) -> bool:
-        """True where there is padding that stays the same in all bands: left and right, and, where
-        there is a single band, above and below."""
+        """Returns True where there is padding that stays the same in all bands: left and right,
+        and, where there is a single band, above and below."""
         band = self.band
         return self._middle < band.pitch or (band.only and not self.windows.rows.inside)
 

@@ -161,7 +161,7 @@ class _WinogradWork:
         self.cells = lowering.scratch("cells", Scalar.I8, self.tile)
 
     def emit(self) -> None:
-        """All pixels."""
+        """Emits all pixels."""
         b, (images, high, _), rows = self.b, self.windows.y, self.rows
         before = -(-self.above // rows)
         missing = before * rows - self.above

@@ -303,7 +303,8 @@ def _distances(node: OnnxNode, body: GraphInfo, values: Sequence[Value]) -> Valu
 
 
 def _batches(node: OnnxNode, count: int) -> list[Value]:
-    """Opset 8: the first axis of everything is the batch, the second the iteration."""
+    """Returns the results of each batch. In opset 8, the first axis of everything is the batch, the
+    second the iteration."""
     if node.optional(0) is not None:
         raise CrtExportError("lengths of sequences are not supported")
     values = [node.input(i) for i in range(1, len(node.inputs))]

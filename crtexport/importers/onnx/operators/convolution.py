@@ -217,7 +217,8 @@ def _transposed(
 def _transposed_volumes(
     node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
-    """Each plane is a sum of the results of some taps of the first axis."""
+    """Returns a transposed convolution of volumes: each plane is a sum of the results of some taps
+    of the first axis."""
     first, batch, depth, order = axes[0], x.shape[0], x.shape[2], channels_last(5)
     planes = _planes(node, x)
     found = joined(node, [

@@ -57,10 +57,11 @@ def scatter_elements(node: OnnxNode) -> Value:
     reduction = _reduction(node)
     order = x.order or tuple(range(len(x.shape)))
 
-    def put(data: Value, new: Value) -> Value:
+    def put(data: Value, updates: Value) -> Value:
         return node.emit(
             ScatterElements(order.index(axis), reduction), node.builder.arranged(data, order),
-            node.builder.arranged(indices, order), node.builder.arranged(new, order), order=order,
+            node.builder.arranged(indices, order), node.builder.arranged(updates, order),
+            order=order,
         )
 
     if reduction is Reduction.NONE:
@@ -74,10 +75,10 @@ def scatter_nd(node: OnnxNode) -> Value:
     reduction = _reduction(node)
     places = wrapped(node, indices, x.shape[: indices.shape[-1]])
 
-    def put(data: Value, new: Value) -> Value:
+    def put(data: Value, updates: Value) -> Value:
         return node.emit(
             ScatterNd(reduction), node.builder.arranged(data), node.builder.arranged(places),
-            node.builder.arranged(new),
+            node.builder.arranged(updates),
         )
 
     if reduction is Reduction.NONE:

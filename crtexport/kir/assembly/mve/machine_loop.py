@@ -18,7 +18,7 @@ from crtexport.kir.assembly.mve.attempt import MANNERS
 from crtexport.kir.assembly.mve.lags import lags_of
 from crtexport.kir.assembly.mve.lines import Code, MachineLoop
 from crtexport.kir.assembly.mve.schedule import Scheduler, tail_of
-from crtexport.kir.assembly.mve.selection import Body, UnsupportedError, select, sums_of
+from crtexport.kir.assembly.mve.selection import Body, UnsupportedLoopError, select, sums_of
 from crtexport.kir.language import Expr, Scalar
 from crtexport.kir.walk import walk
 
@@ -73,7 +73,7 @@ def machine_loop(
 
 def _wanted(
     loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str]
-) -> _Wanted | None:
+) -> _Iteration | None:
     """Returns all of a loop that decides its code; None where it can't become machine code."""
     if loop.extent == kir.Const(0, Scalar.INDEX):
         return None
@@ -83,15 +83,16 @@ def _wanted(
         return None
     try:
         body = select(inner or loop, definitions, loop if inner else None)
-    except UnsupportedError:
+    except UnsupportedLoopError:
         return None
     unknown = not isinstance(loop.extent, kir.Const)
     room = ARGUMENTS - len(body.numbers) - unknown
-    return _Wanted(body, _tail(inner or loop, body, set(overlapping)), passes, room)
+    return _Iteration(body, _tail(inner or loop, body, set(overlapping)), passes, room)
 
 
 def _inner(loop: kir.For) -> kir.For | None:
-    """The loop that is all that another one does, but for names."""
+    """Returns the loop that is all of another one's body, but for names; None where there is
+    none."""
     *lets, last = loop.body
     if isinstance(last, kir.For) and last.assembled and all(isinstance(s, kir.Let) for s in lets):
         return last
@@ -118,8 +119,9 @@ def becomes_machine_code(kernel: kir.Kernel) -> bool:
 
 
 def _tail(loop: kir.For, body: Body, overlapping: set[str]) -> Tail:
-    """A first pass stores in vain, where the first iteration does. That may come before its loads
-    if they are of no memory that is stored to, or are the same in all iterations."""
+    """Returns where the end of an iteration may be. A first pass stores in vain, where the first
+    iteration does. That may come before its loads if they are of no memory that is stored to, or
+    are the same in all iterations."""
     if isinstance(loop.extent, kir.Const) and loop.extent.value == 1:
         return Tail.NONE
     stored = {body.bases[op.place.base].buffer for op in body.ops if op.place is not None}
@@ -132,7 +134,7 @@ def _tail(loop: kir.For, body: Body, overlapping: set[str]) -> Tail:
     return Tail.LATE if moving or not isinstance(loop.extent, kir.Const) else Tail.EARLY
 
 
-class _Wanted:
+class _Iteration:
     """``body`` of an iteration and its ``tail``; ``passes``: as many of a loop in another one, or
     0; ``room``: pointers that it may be given. Equal where the code is the same."""
 
@@ -144,7 +146,7 @@ class _Wanted:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Wanted) and self._key == other._key
+        return isinstance(other, _Iteration) and self._key == other._key
 
     @property
     def codes(self) -> _Codes:
@@ -153,10 +155,10 @@ class _Wanted:
 
 
 class _Codes:
-    """Codes of an iteration, looked for no longer than is asked."""
+    """Codes of an iteration, which are searched for on demand."""
 
-    def __init__(self, wanted: _Wanted) -> None:
-        self._found = self._all(wanted)
+    def __init__(self, iteration: _Iteration) -> None:
+        self._found = self._all(iteration)
         self._best: Code | None = None
 
     def exist(self) -> bool:
@@ -171,31 +173,31 @@ class _Codes:
             self._best = code
         return self._best
 
-    def _all(self, wanted: _Wanted) -> Iterator[Code]:
-        """Each is better than those before."""
+    def _all(self, iteration: _Iteration) -> Iterator[Code]:
+        """Yields codes, each better than those before."""
         none = True
         try:
-            search = _Search(wanted, follow=True)
+            search = _Search(iteration, follow=True)
             for code in search.codes():
                 none = False
                 yield code
-            if none and search.crowded and not wanted.passes:
-                yield from _Search(wanted, follow=False).codes()
-        except UnsupportedError:
+            if none and search.crowded and not iteration.passes:
+                yield from _Search(iteration, follow=False).codes()
+        except UnsupportedLoopError:
             return
 
 
 @functools.lru_cache(_REMEMBERED)
-def _codes(wanted: _Wanted) -> _Codes:
-    return _Codes(wanted)
+def _codes(iteration: _Iteration) -> _Codes:
+    return _Codes(iteration)
 
 
 class _Search:
     """Tries how many values are kept, and intervals, the shortest first."""
 
-    def __init__(self, wanted: _Wanted, *, follow: bool) -> None:
-        self.body, self.kind, self.passes = wanted.body, wanted.tail, wanted.passes
-        self.room = wanted.room
+    def __init__(self, iteration: _Iteration, *, follow: bool) -> None:
+        self.body, self.kind, self.passes = iteration.body, iteration.tail, iteration.passes
+        self.room = iteration.room
         body = self.body
         moving = {value: load.place.moves for value, load in body.loads.items()}
         self.first = len(body.ops) if self.kind is Tail.NONE else tail_of(body, moving)
@@ -231,9 +233,9 @@ class _Search:
     def _shorter(
         self, scheduler: Scheduler, intervals: range, kept: Sequence[int]
     ) -> Iterator[Code]:
-        """The code with the first of some intervals for which there is one, then with the shortest:
-        some are left out where instructions that find no place show that there is far too little.
-        """
+        """Yields the code with the first of some intervals for which there is one, then with the
+        shortest: some are left out where instructions that find no place show that there is far too
+        little."""
         interval = untried = intervals.start
         while interval < intervals.stop:
             found, part = self._with(scheduler, interval, kept)
@@ -246,7 +248,7 @@ class _Search:
             interval += max(1, int((1 - part) * interval / 2))
 
     def _general(self) -> int:
-        """General registers that are surely needed."""
+        """Returns the number of general registers that are surely needed."""
         body = self.body
         groups = {load.place.group for load in body.loads.values()}
         groups |= {op.place.group for op in body.ops if op.place is not None}
@@ -259,7 +261,8 @@ class _Search:
         return pointers + len(numbers) + unknown + temporaries + sums_of(body) + counter
 
     def _fixed(self) -> list[int]:
-        """Values that are the same in all iterations, those that are wanted most first."""
+        """Returns the values that are the same in all iterations, those that are wanted most
+        first."""
         body, uses = self.body, dict[int, int]()
         late = {arg for op in body.ops[self.first :] for arg in op.args}
         for op in body.ops:
@@ -273,8 +276,8 @@ class _Search:
     def _with(
         self, scheduler: Scheduler, interval: int, kept: Sequence[int]
     ) -> tuple[Code | None, float]:
-        """The code with an interval, if it is found, and which part of all instructions had a
-        time."""
+        """Returns the code with an interval, if it is found, and which part of all instructions had
+        a time."""
         most = 0.0
         for manner in MANNERS:
             if self._hopeless:

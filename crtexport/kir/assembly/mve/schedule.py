@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.mve.attempt import Manner, Plan, Slot
+from crtexport.kir.assembly.mve.attempt import Manner, OutlineDependences, Slot
 from crtexport.kir.assembly.mve.instructions import Bank
 from crtexport.kir.assembly.mve.lags import Lag
 from crtexport.kir.assembly.mve.outline import Outline, ordered, outline
@@ -71,6 +71,6 @@ class Scheduler:
 
 
 @functools.lru_cache(_OUTLINES)
-def _plan(outline: Outline) -> Plan:
+def _plan(outline: Outline) -> OutlineDependences:
     """Loops of other numbers share what was tried for their outline."""
-    return Plan(outline)
+    return OutlineDependences(outline)

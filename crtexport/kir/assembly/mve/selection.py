@@ -14,7 +14,14 @@ from msgspec import Struct, field
 
 from crtexport.kir import language as kir
 from crtexport.kir.assembly.mve.addresses import Base, Place, affine, multiple
-from crtexport.kir.assembly.mve.instructions import ACCESSES, FORMS, STORES, Access, Bank, Form
+from crtexport.kir.assembly.mve.instructions import (
+    ACCESSES,
+    FORMS,
+    STORES,
+    Bank,
+    Form,
+    VectorAccess,
+)
 from crtexport.kir.language import Buffer, Expr, Scalar, Stmt
 from crtexport.kir.walk import map_operands, walk_expr
 
@@ -31,16 +38,16 @@ _ADDITION = "mve_add_s32"
 _DUPS = {"mve_dup_s8": "dup_s8", "mve_dup_s16": "dup_s16", "mve_dup_s32": "dup_s32"}
 
 
-class UnsupportedError(Exception):
+class UnsupportedLoopError(Exception):
     """The loop has something that isn't made into machine code here."""
 
 
-class Op(Struct, frozen=True):
+class MveOp(Struct, frozen=True):
     """One instruction. ``args`` are values, in the order of the letters of its text; the first is
     NONE where a tied destination may hold anything. ``number``: that in its text, or of the lanes
     that are stored where not all are."""
 
-    form: Form | Access
+    form: Form | VectorAccess
     dest: int
     args: tuple[int, ...]
     number: int = 0
@@ -48,10 +55,10 @@ class Op(Struct, frozen=True):
     value: int = NONE  # that a store puts there
 
 
-class Load(Struct, frozen=True):
+class VectorLoad(Struct, frozen=True):
     """A value that is in memory."""
 
-    access: Access
+    access: VectorAccess
     place: Place
 
 
@@ -62,9 +69,9 @@ class Body(Struct):
     stored of a vector where not all are, and their bytes. ``bases`` are the addresses, ``numbers``
     the scalars that aren't known."""
 
-    ops: list[Op] = field(default_factory=list)
+    ops: list[MveOp] = field(default_factory=list)
     banks: list[Bank] = field(default_factory=list)
-    loads: dict[int, Load] = field(default_factory=dict)
+    loads: dict[int, VectorLoad] = field(default_factory=dict)
     dups: dict[int, tuple[Form, int]] = field(default_factory=dict)
     scalars: dict[int, int | None] = field(default_factory=dict)
     consumed: set[int] = field(default_factory=set)
@@ -74,7 +81,7 @@ class Body(Struct):
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for bodies whose code is the same."""
+        """Returns what is equal for bodies whose code is the same."""
         return (
             tuple(self.ops), tuple(self.banks), tuple(self.loads.items()),
             tuple(self.dups.items()), tuple(self.scalars.items()), self.some,
@@ -88,9 +95,9 @@ class Body(Struct):
     def emit(self, form: Form, args: Sequence[int], number: int = 0) -> int:
         """Adds an instruction; returns its result."""
         if len(self.ops) >= MOST:
-            raise UnsupportedError("too long")
+            raise UnsupportedLoopError("too long")
         dest = self.fresh(form.fields[0][1])
-        self.ops.append(Op(form, dest, tuple(args), number))
+        self.ops.append(MveOp(form, dest, tuple(args), number))
         return dest
 
 
@@ -98,16 +105,16 @@ def select(
     loop: kir.For, definitions: Mapping[str, Expr], outer: kir.For | None = None
 ) -> Body:
     """Returns the instructions of an iteration of ``loop``, which is all that a loop ``outer``
-    does; ``definitions``: the values of Lets around both. Raises UnsupportedError."""
-    selector = _Selector(loop, definitions, outer)
+    does; ``definitions``: the values of Lets around both. Raises UnsupportedLoopError."""
+    selector = _LoopSelector(loop, definitions, outer)
     for stmt in loop.body:
         selector.statement(stmt)
     body = selector.body
     if not body.ops:
-        raise UnsupportedError("nothing to do")
+        raise UnsupportedLoopError("nothing to do")
     stored = {body.bases[op.place.base].buffer for op in body.ops if op.place is not None}
     if any(body.bases[load.place.base].buffer in stored for load in body.loads.values()):
-        raise UnsupportedError("a buffer is stored to and loaded from")
+        raise UnsupportedLoopError("a buffer is stored to and loaded from")
     _early(body)
     return body
 
@@ -139,7 +146,7 @@ def _early(body: Body) -> None:
         return
     kept = [op for op in body.ops if op.dest not in moved]
     position = {op.dest: i for i, op in enumerate(kept) if op.dest != NONE}
-    waiting: dict[int, list[Op]] = {}
+    waiting: dict[int, list[MveOp]] = {}
     for op in body.ops:
         if op.dest in moved:
             at = max(position[arg] for arg in op.args if arg in position)
@@ -150,7 +157,7 @@ def _early(body: Body) -> None:
     ]
 
 
-class _Selector:
+class _LoopSelector:
     def __init__(
         self, loop: kir.For, definitions: Mapping[str, Expr], outer: kir.For | None
     ) -> None:
@@ -164,7 +171,7 @@ class _Selector:
         self._lets: dict[str, Expr] = {}  # of the body, not computed yet
         self._locals: dict[str, int] = {}  # values of accumulators; NONE is 0
         self._values: dict[Expr, int] = {}
-        self._loads: dict[tuple[Place, Access], int] = {}
+        self._loads: dict[tuple[Place, VectorAccess], int] = {}
         self._dups: dict[tuple[Form, int], int] = {}
         self._numbers: dict[Expr, int] = {}
         self._bases: dict[tuple[str, frozenset[tuple[Expr, int]]], int] = {}
@@ -203,7 +210,7 @@ class _Selector:
             case kir.Comment():
                 pass
             case _:
-                raise UnsupportedError(f"a {type(stmt).__name__}")
+                raise UnsupportedLoopError(f"a {type(stmt).__name__}")
 
     def _name(self, name: str, value: Expr) -> None:
         if self._lets.get(name, value) != value:
@@ -211,7 +218,7 @@ class _Selector:
         self._lets[name] = value
 
     def _here(self, expr: Expr) -> Expr:
-        """``expr`` with what its indices are now."""
+        """Returns ``expr`` with the current values of its indices."""
         match expr:
             case kir.Var(type=Scalar.INDEX):
                 return self._lets.get(expr.name, expr)
@@ -226,19 +233,19 @@ class _Selector:
         if part:
             some = part, type_.lane.itemsize
             if self.body.some not in (None, some):
-                raise UnsupportedError("stores of different numbers of lanes")
+                raise UnsupportedLoopError("stores of different numbers of lanes")
             self.body.some = some
         access = STORES.get((type_.value, stmt.buffer.dtype.value))
         if access is None:
-            raise UnsupportedError("a store of another type")
+            raise UnsupportedLoopError("a store of another type")
         place = self._place(stmt.buffer, stmt.index)
         value = self._saturated(stmt.value, stmt.buffer.dtype)
         if self.body.banks[value] is not Bank.VECTOR:
-            raise UnsupportedError("a store of no vector")
-        self.body.ops.append(Op(access, NONE, (), part, place, value))
+            raise UnsupportedLoopError("a store of no vector")
+        self.body.ops.append(MveOp(access, NONE, (), part, place, value))
 
     def _saturated(self, expr: Expr, element: Scalar) -> int:
-        """The value to store. Clamps to all that the element can hold are what narrowing does."""
+        """Returns the value to store. Clamps to the element's limits are left to narrowing."""
         expr = self._known(expr)
         limits = _LIMITS.get(element)
         found = _clamp(expr, self._known)
@@ -267,13 +274,13 @@ class _Selector:
     # ---- values
 
     def _known(self, expr: Expr) -> Expr:
-        """``expr``, or what is behind its name."""
+        """Returns ``expr``, or the value that its name stands for."""
         while isinstance(expr, kir.Var) and expr.name in self._lets:
             expr = self._lets[expr.name]
         return expr
 
     def vector(self, expr: Expr) -> int:
-        """The value of an expression in a vector."""
+        """Returns the value of an expression in a vector."""
         expr = self._known(expr)
         if expr in self._values:
             return self._values[expr]
@@ -283,14 +290,14 @@ class _Selector:
             case kir.Call():
                 value = self._call(expr)
             case _:
-                raise UnsupportedError(f"a {type(expr).__name__}")
+                raise UnsupportedLoopError(f"a {type(expr).__name__}")
         self._values[expr] = value
         return value
 
     def _load(self, expr: kir.LoadVector) -> int:
         access = ACCESSES.get((expr.type.value, expr.buffer.dtype.value))
         if access is None or expr.count != expr.type.lanes:
-            raise UnsupportedError("a load of some lanes or another type")
+            raise UnsupportedLoopError("a load of some lanes or another type")
         place = self._place(expr.buffer, expr.index)
         if access.size == 1 and not access.low:  # any bytes may be words
             for type_, element in (("i32x4", "i32"), ("i16x8", "i16")):
@@ -299,11 +306,11 @@ class _Selector:
                     access = wider
                     break
         elif place.align % access.size:
-            raise UnsupportedError("an address that isn't aligned")
+            raise UnsupportedLoopError("an address that isn't aligned")
         key = place, access
         if key not in self._loads:
             self._loads[key] = value = self.body.fresh(Bank.VECTOR)
-            self.body.loads[value] = Load(access, place)
+            self.body.loads[value] = VectorLoad(access, place)
         return self._loads[key]
 
     def _call(self, call: kir.Call) -> int:
@@ -319,11 +326,12 @@ class _Selector:
                 return scalar
         form = FORMS.get(short)
         if form is None or form.tied or len(form.fields) != len(call.args) + 1:
-            raise UnsupportedError(f"a call of {name}")
+            raise UnsupportedLoopError(f"a call of {name}")
         return self.body.emit(form, [self.vector(arg) for arg in call.args])
 
     def _by_scalar(self, call: kir.Call, form: Form) -> int | None:
-        """An operation with a vector of one number, which a general register holds."""
+        """Emits an operation with a vector of one number, which a general register holds. Returns
+        its value; None where there is no such instruction."""
         for one, last in (call.args, call.args[::-1]):
             other = self._known(last)
             if isinstance(other, kir.Call) and other.name in _DUPS:
@@ -338,7 +346,7 @@ class _Selector:
         return self._dups[key]
 
     def _number(self, expr: Expr) -> int:
-        """The value of a number that is the same in all iterations."""
+        """Returns the value of a number that is the same in all iterations."""
         expr = self._inlined(expr)
         if expr not in self._numbers:
             self._refuse_variables(expr)
@@ -357,12 +365,12 @@ class _Selector:
             return self._locals[expr.name]
         if isinstance(expr, kir.Const) and expr.value == 0:
             return NONE
-        raise UnsupportedError("a sum that begins elsewhere")
+        raise UnsupportedLoopError("a sum that begins elsewhere")
 
     def _dot(self, call: kir.Call) -> int:
         suffix = {"mve_mladava_s8": "s8", "mve_mladava_s16": "s16"}.get(call.name)
         if suffix is None:
-            raise UnsupportedError(f"a sum by {call.name}")
+            raise UnsupportedLoopError(f"a sum by {call.name}")
         acc = self._accumulator(call.args[0])
         a, b = self.vector(self._here(call.args[1])), self.vector(self._here(call.args[2]))
         if acc == NONE:
@@ -372,7 +380,7 @@ class _Selector:
     def _lanes(self, call: kir.Call) -> int:
         sums = [self._accumulator(self._known(arg)) for arg in call.args]
         if NONE in sums:
-            raise UnsupportedError("lanes of constants")
+            raise UnsupportedLoopError("lanes of constants")
         first = self.body.emit(FORMS["set_02"], (sums[0], sums[2]))
         return self.body.emit(FORMS["set_13"], (first, sums[1], sums[3]))
 
@@ -383,10 +391,11 @@ class _Selector:
         return self.body.emit(FORMS[f"narrow_t_{suffix}"], (first, high))
 
     def _multiply_add(self, call: kir.Call) -> int:
-        """A product plus a number, in the register that the first value was loaded to."""
+        """Emits a product plus a number, in the register that the first value was loaded to.
+        Returns its value."""
         first = self.vector(call.args[0])
         if first not in self.body.loads:
-            raise UnsupportedError("a product of what isn't loaded")
+            raise UnsupportedLoopError("a product of what isn't loaded")
         own = self.body.fresh(Bank.VECTOR)
         self.body.loads[own] = self.body.loads[first]
         self.body.consumed.add(own)
@@ -420,7 +429,7 @@ class _Selector:
     # ---- addresses
 
     def _inlined(self, expr: Expr) -> Expr:
-        """``expr`` without the names that the body gives."""
+        """Returns ``expr`` with the values of the names that the body defines."""
         match expr:
             case kir.Var(name=name):
                 return self._inlined(self._lets[name]) if name in self._lets else expr
@@ -434,7 +443,7 @@ class _Selector:
             if isinstance(part, kir.Reading) or (isinstance(part, kir.Var) and (
                 part.name in self._changing or part.name in self._locals
             )):
-                raise UnsupportedError("a number that iterations change")
+                raise UnsupportedLoopError("a number that iterations change")
 
     def _place(self, buffer: Buffer, index: Expr) -> Place:
         size = buffer.dtype.itemsize
@@ -462,7 +471,7 @@ class _Selector:
 
 
 def _clamp(expr: Expr, definition: Callable[[Expr], Expr]) -> tuple[Expr, int, int] | None:
-    """The value and the bounds of min(max(value, low), high)."""
+    """Returns the value and the bounds of min(max(value, low), high)."""
     match expr:
         case kir.Call(args=(inner, high)) if expr.name.startswith("mve_min_s"):
             match definition(inner):
