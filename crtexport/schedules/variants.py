@@ -156,7 +156,8 @@ def _unpacked(
     from crtexport.schedules.common import unpack_first
 
     found = variants_of(unpack_first.of_bytes(context), target, optimize)
-    return unpack_first.candidates(context, found, plain, only_variants=only_variants)
+    bytes_ = [variant for variant in found if not variant.larger]
+    return unpack_first.candidates(context, bytes_, plain, only_variants=only_variants)
 
 
 def _vectors(

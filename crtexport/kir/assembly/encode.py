@@ -37,6 +37,7 @@ _ALONE = {
 }
 _LONG = {"smull": (0xFB80, 0), "umull": (0xFBA0, 0), "smlal": (0xFBC0, 0), "umlal": (0xFBE0, 0)}
 _SHORT_EXTEND = {"sxth": 0, "sxtb": 1, "uxth": 2, "uxtb": 3}
+_PAIRS = {"sadd16": 0xFA90, "ssub16": 0xFAD0}
 _DIVIDE = {"sdiv": 0xFB90, "udiv": 0xFBB0}
 _EXTEND = {"sxth": 0, "uxth": 1, "sxtb16": 2, "uxtb16": 3, "sxtb": 4, "uxtb": 5}
 
@@ -247,6 +248,8 @@ def _multiplied(name: str, operands: list[str]) -> list[int] | None:
         first, second = _LONG[name]
         low, high, a, b = numbers
         return [first | a, low << 12 | high << 8 | second << 4 | b]
+    if name in _PAIRS:
+        return [_PAIRS[name] | numbers[1], 0xF000 | numbers[0] << 8 | numbers[2]]
     if name in _DIVIDE:
         return [_DIVIDE[name] | numbers[1], 0xF0F0 | numbers[0] << 8 | numbers[2]]
     base = _ALONE.get(name, name)

@@ -35,8 +35,9 @@ def candidates(
     ``plain`` the variant without a schedule."""
     copies = _USUAL_COPIES[optimize]
     found = _registers(context, target, optimize)
+    fewer = _unrolled(_winograd(context, target, optimize), copies)
     if found:
-        return _unrolled(found, copies)
+        return _unrolled(found, copies) + fewer
     blocked = _blocks(context, target) or [plain]
     found = _unrolled(blocked, copies)
     for other in _COPIES:
@@ -45,7 +46,7 @@ def candidates(
                 replace(variant, name=f"{variant.name}, {other} copies")
                 for variant in _unrolled(blocked, other)
             ]
-    return found
+    return found + fewer
 
 
 def packed(context: Context, optimize: str) -> list[Candidate]:
@@ -72,8 +73,12 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return found
     if not target_features.has_dsp(target):
         return _arm(context, optimize, short=target.triple.startswith(_SLOW_SUMS))
-    floats = context.numerics is Numerics.ORT and target_features.has_fpu(target)
-    return _dsp(context, optimize, floats=floats)
+    return _dsp(context, optimize, floats=_in_floats(context, target))
+
+
+def _in_floats(context: Context, target: Target) -> bool:
+    """Returns whether sums are scaled in floats."""
+    return context.numerics is Numerics.ORT and target_features.has_fpu(target)
 
 
 def _unrolled(candidates: Iterable[Candidate], copies: int) -> list[Candidate]:
@@ -143,6 +148,17 @@ def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
             context, plane_geometry.FLOAT_PAIRS if floats else plane_geometry.PAIRS
         )
     )
+
+
+def _winograd(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """Returns variants with fewer products, whose weights take three to four times the flash: for
+    speed alone."""
+    arm = target.triple.startswith(_ARM) and target_features.has_dsp(target)
+    if optimize != "speed" or not arm or is_computed_product(context):
+        return []
+    from crtexport.schedules.scalar import smlad_winograd
+
+    return smlad_winograd.candidates(context, floats=_in_floats(context, target))
 
 
 def _fpu(context: Context) -> list[Candidate] | None:

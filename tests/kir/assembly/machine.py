@@ -221,6 +221,8 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
     "lsl": lambda a, b: a << (b & 0xFF) if b & 0xFF < 32 else 0,
     "lsr": lambda a, b: a >> (b & 0xFF),
     "asr": lambda a, b: signed(a) >> (b & 0xFF),
+    "sadd16": lambda a, b: a + b & 0xFFFF | (a >> 16) + (b >> 16) << 16,
+    "ssub16": lambda a, b: a - b & 0xFFFF | (a >> 16) - (b >> 16) << 16,
     "pkhbt": lambda a, b: a & 0xFFFF | b & 0xFFFF0000,
     "sdiv": _divided, "udiv": lambda a, b: a // b if b else 0,
 }

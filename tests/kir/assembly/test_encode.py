@@ -16,7 +16,7 @@ from tests.helpers import require
 _REGISTERS = st.sampled_from([*(f"r{number}" for number in range(13)), "lr"])
 _THREE = (
     "add", "sub", "and", "orr", "eor", "lsl", "lsr", "asr", "mul", "smuad", "smulbb", "smulbt",
-    "smultb", "smultt", "smmul", "smmulr", "sdiv", "udiv",
+    "smultb", "smultt", "smmul", "smmulr", "sdiv", "udiv", "sadd16", "ssub16",
 )
 _FOUR = ("mla", "mls", "smlad", "smlabb", "smlabt", "smlatb", "smlatt", "smmla", "smmlar")
 _ACCESSES = ("ldr", "ldrb", "ldrsb", "ldrh", "ldrsh", "str", "strb", "strh")
