@@ -151,8 +151,8 @@ def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
 
 
 def _winograd(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """Variants with fewer products, whose weights take three to four times the flash: for speed
-    alone."""
+    """Returns variants with fewer products, whose weights take three to four times the flash: for
+    speed alone."""
     arm = target.triple.startswith(_ARM) and target_features.has_dsp(target)
     if optimize != "speed" or not arm or is_computed_product(context):
         return []
