@@ -113,6 +113,7 @@ class _Finder:
         self._after: list[set[int]] = [set() for _ in body]
         self._reads: list[dict[Register, int]] = []
         self._writes: list[tuple[int, ...]] = []
+        self._wanted: dict[int, tuple[int, ...]] = {}  # constants
         self._current: dict[Register, int] = {}
         self._writer: dict[int, int] = {}
         for number, one in enumerate(body):
@@ -126,16 +127,12 @@ class _Finder:
 
     def step(self, number: int, features: Features) -> Step:
         """Returns one of the instructions."""
-        one, reads = self._body[number], self._reads[number]
+        one, reads, memory = self._body[number], self._reads[number], self._body[number].memory
         return Step(
-            kind=one.kind, least=least_cycles(one, features), reads=tuple(reads.values()),
-            writes=self._writes[number],
-            late=tuple(reads[r] for r in one.reads if r in reads and r is not one.adds),
-            constants=tuple(dict.fromkeys(
-                self.constants[r.value] for r in one.reads if isinstance(r, ConstantRegister)
-            )),
-            after=tuple(sorted(self._after[number])), accesses=one.memory is not None,
-            base=None if one.memory is None else reads.get(one.memory.base),
+            one.kind, least_cycles(one, features), tuple(reads.values()), self._writes[number],
+            late=tuple([reads[r] for r in one.reads if r in reads and r is not one.adds]),
+            constants=self._wanted.get(number, ()), after=tuple(sorted(self._after[number])),
+            accesses=memory is not None, base=None if memory is None else reads.get(memory.base),
             product=one.adds is not None,
             sums=one.adds is None and one.kind is not Kind.LOAD and (
                 not self._sums.isdisjoint(one.writes)
@@ -156,7 +153,9 @@ class _Finder:
         reads: dict[Register, int] = {}
         for register in instruction.wanted:
             if isinstance(register, ConstantRegister):
-                self.constants.setdefault(register.value, len(self.constants))
+                value = self.constants.setdefault(register.value, len(self.constants))
+                if value not in self._wanted.get(number, ()):
+                    self._wanted[number] = *self._wanted.get(number, ()), value
             elif register is not STACK:
                 reads[register] = self._value_in(register)
         for value in reads.values():
