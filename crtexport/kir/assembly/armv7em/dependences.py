@@ -118,6 +118,7 @@ class _Finder:
         self._after: list[set[int]] = [set() for _ in body]
         self._reads: list[dict[Register, int]] = []
         self._writes: list[tuple[int, ...]] = []
+        self._wanted: dict[int, tuple[int, ...]] = {}  # constants
         self._current: dict[Register, int] = {}
         self._writer: dict[int, int] = {}
         for number, one in enumerate(body):
@@ -140,10 +141,8 @@ class _Finder:
         return DependenceStep(
             kind=one.kind, least=least_cycles(one, features), reads=tuple(reads.values()),
             writes=self._writes[number],
-            late=tuple(reads[r] for r in one.reads if r in reads and r is not one.adds),
-            constants=tuple(dict.fromkeys(
-                self.constants[r.value] for r in one.reads if isinstance(r, ConstantRegister)
-            )),
+            late=tuple([reads[r] for r in one.reads if r in reads and r is not one.adds]),
+            constants=self._wanted.get(number, ()),
             after=tuple(sorted(self._after[number])), accesses=one.memory is not None,
             base=base, advanced=advanced,
             product=one.adds is not None,
@@ -166,7 +165,9 @@ class _Finder:
         reads: dict[Register, int] = {}
         for register in instruction.wanted:
             if isinstance(register, ConstantRegister):
-                self.constants.setdefault(register.value, len(self.constants))
+                value = self.constants.setdefault(register.value, len(self.constants))
+                if value not in self._wanted.get(number, ()):
+                    self._wanted[number] = *self._wanted.get(number, ()), value
             elif register is not STACK:
                 reads[register] = self._value_in(register)
         for value in reads.values():

@@ -241,7 +241,7 @@ class _Run:
                 return larger
         return self.loads[0][1] if self.loads else None
 
-    def _load_behind(self, last: Step) -> int:
+    def _load_behind(self, last: DependenceStep) -> int:
         """Returns the number of the next load; where its address is what the ``last`` one loads,
         rather of one behind it."""
         first = self.loads[0][1]
