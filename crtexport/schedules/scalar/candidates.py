@@ -69,7 +69,7 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return _few_registers(context, optimize)
     if not target.triple.startswith(_ARM):
         return []
-    if target_features.has_fpu(target) and (found := _fpu(context)) is not None:
+    if target_features.has_fpu(target) and (found := _fpu(context, target)) is not None:
         return found
     if not target_features.has_dsp(target):
         return _arm(context, optimize, short=target.triple.startswith(_SLOW_SUMS))
@@ -161,24 +161,25 @@ def _winograd(context: Context, target: Target, optimize: str) -> list[Candidate
     return smlad_winograd.candidates(context, floats=_in_floats(context, target))
 
 
-def _fpu(context: Context) -> list[Candidate] | None:
+def _fpu(context: Context, target: Target) -> list[Candidate] | None:
     """Returns the variants of layers and recurrent networks of floats; None for other nodes."""
+    fused = target_features.fuses_fast(target)
     from crtexport.schedules.common.float_layers import layer_of
 
     layer = layer_of(context)
     if layer is None and isinstance(context.node.op, Recurrent):
         from crtexport.schedules.scalar import fpu_recurrent
 
-        return fpu_recurrent.candidates(context) or None
+        return fpu_recurrent.candidates(context, fused=fused) or None
     if layer is None:
         return None
     if isinstance(layer, DepthwiseConv2D):
         from crtexport.schedules.scalar import fpu_depthwise
 
-        return single("planes", fpu_depthwise.lower(context, layer))
+        return single("planes", fpu_depthwise.lower(context, layer, fused=fused))
     from crtexport.schedules.scalar import fpu_dense
 
-    return fpu_dense.candidates(context, layer)
+    return fpu_dense.candidates(context, layer, fused=fused)
 
 
 def _blocks(context: Context, target: Target) -> list[Candidate]:
