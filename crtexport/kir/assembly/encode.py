@@ -78,6 +78,11 @@ def _halves(line: str) -> list[int]:
     name, _, rest = line.partition(" ")
     if name in ("push", "pop"):
         return _multiple(name, rest)
+    if name.startswith("ldr") and rest.endswith("!"):
+        register, base, offset = _address(rest[:-1])
+        first, second = _access(name, register, base, -255)
+        adds = offset >= 0
+        return [first, second & ~0x2FF | 0x100 | adds << 9 | abs(offset)]
     if name.startswith(("ldr", "str")):
         return _access(name, *_address(rest))
     operands = [part.strip() for part in rest.split(",")]

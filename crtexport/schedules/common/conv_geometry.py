@@ -158,13 +158,15 @@ class WindowWalk:
     def __init__(self, b: KernelBuilder, windows: Windows) -> None:
         self.b, self.windows = b, windows
 
-    def limits(self, y0: Expr, x0: Expr) -> Expr | None:
-        """Returns the condition that the window whose first cell is (y0, x0) lies in the image;
-        None where all windows do."""
+    def limits(self, y0: Expr, x0: Expr, more_columns: int = 0) -> Expr | None:
+        """Returns the condition that the window whose first cell is (y0, x0) lies in the image, and
+        ``more_columns`` behind it, which other windows have; None where all windows do."""
         axes = self.windows.rows, self.windows.columns
         found = [
-            self._within(at, number, axis.span - 1)
-            for number, (axis, at) in enumerate(zip(axes, (y0, x0), strict=True))
+            self._within(at, number, axis.span - 1 + more)
+            for number, (axis, at, more) in enumerate(
+                zip(axes, (y0, x0), (0, more_columns), strict=True)
+            )
             if not axis.inside
         ]
         return and_(*found) if found else None

@@ -131,8 +131,13 @@ class StepsEpilogue(Int8Epilogue):
             ("factor", "factor"), ("factor2", "second factor"),
         )
 
-    def channel(self, number: Expr) -> ChannelConstants:
-        offset, factor, *more = self.values(number)
+    def begun_in_pairs(self, sums: IntegerSums, block: int) -> Int8Epilogue | None:
+        del sums
+        # An odd channel's part of 256 * odd + even is moved by as many places as there are.
+        return self._in_blocks(self._constants, block, odd=True) if self.places == 8 else None
+
+    def named(self, values: Sequence[Expr]) -> ChannelConstants:
+        offset, factor, *more = values
         return ChannelConstants(offset, factor, i32(0), tuple(more))
 
     def result(self, total: Expr, channel: ChannelConstants) -> Expr:

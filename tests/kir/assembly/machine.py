@@ -144,8 +144,11 @@ class Machine:
 
     def _access(self, name: str, rest: str) -> None:
         register, _, place = rest.partition(", [")
-        base, _, offset = place.strip("]").partition(", #")
+        base, _, offset = place.strip("]!").partition(", #")
         address = self.r[_NAMES[base]] + int(offset or 0)
+        if place.endswith("!"):
+            assert base != register, "a load's result is its base"
+            self.r[_NAMES[base]] = address & WORD
         size = {"b": 1, "h": 2}.get(name[-1], 4)
         if name.startswith("str"):
             self._write(address, self.r[_NAMES[register]], size)

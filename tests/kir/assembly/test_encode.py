@@ -55,6 +55,8 @@ def lines(draw: st.DrawFn) -> str:
             return f"{shift[0]} {a}, {b}, #{shift[1]}"
         case 6:
             name, base = draw(st.sampled_from(_ACCESSES)), draw(st.sampled_from([b, "sp"]))
+            if name.startswith("ldr") and a != b and draw(st.booleans()):
+                return f"{name} {a}, [{b}, #{draw(st.integers(-255, 255))}]!"
             return f"{name} {a}, [{base}, #{offset}]" if offset else f"{name} {a}, [{base}]"
         case 7:
             name = draw(st.sampled_from(["movw", "movt"]))

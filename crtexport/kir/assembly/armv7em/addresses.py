@@ -99,6 +99,7 @@ class Addresses:
         self.arguments: list[Argument] = []
         self.home_of: dict[Register, Loop] = {}  # where a value is computed
         self.owners: dict[Register, Pointer] = {}
+        self.element_sizes: dict[str, int] = {}  # bytes, by buffer
         self._pointers: dict[object, list[Pointer]] = {}
         self._outside: dict[object, Register] = {}
 
@@ -108,7 +109,7 @@ class Addresses:
         self, buffer: Buffer, index: Linear, size: int, around: Sequence[Loop]
     ) -> MemoryOperand:
         """Returns the place of an access of ``size`` bytes in the loops ``around``."""
-        each = buffer.dtype.itemsize
+        each = self.element_sizes[buffer.name] = buffer.dtype.itemsize
         offset = index.constant * each
         steps = {one: times * each for one, times in index.terms if isinstance(one, Loop)}
         home = self._home(index.terms)

@@ -39,7 +39,8 @@ class Step(Struct, frozen=True, cache_hash=True):
     registers, and the instructions that come ``before`` others because of this one (``after``).
 
     ``base`` is the value that is the address of its access of memory, None where there is none or
-    no instruction writes it. ``sums``: it makes a value that products are added to.
+    no instruction writes it; ``advanced``: the value that it makes of that, if it does, which is
+    there at once. ``sums``: it makes a value that products are added to.
     """
 
     kind: Kind
@@ -51,6 +52,7 @@ class Step(Struct, frozen=True, cache_hash=True):
     after: tuple[int, ...]
     accesses: bool
     base: int | None
+    advanced: int | None
     product: bool
     sums: bool
 
@@ -59,7 +61,7 @@ class Step(Struct, frozen=True, cache_hash=True):
         makes a constant."""
         if previous is None:
             return 2 if self.kind is Kind.LOAD else self.least
-        late = self.base in previous.writes
+        late = self._base_is_late(previous)
         if self.kind is Kind.LOAD:
             took = 1 if previous.kind is Kind.LOAD and not late else 2
         else:
@@ -69,11 +71,14 @@ class Step(Struct, frozen=True, cache_hash=True):
     def waits_for(self, previous: Step) -> bool:
         """Returns whether the instruction takes longer behind another one, or would on some
         cores."""
-        if self.base in previous.writes:
+        if self._base_is_late(previous):
             return True
         return previous.kind is not Kind.SIMPLE and any(
             value in previous.writes for value in self.late
         )
+
+    def _base_is_late(self, previous: Step) -> bool:
+        return self.base in previous.writes and self.base != previous.advanced
 
 
 class Dependences(Struct, frozen=True, cache_hash=True):
@@ -127,6 +132,11 @@ class _Finder:
     def step(self, number: int, features: Features) -> Step:
         """Returns one of the instructions."""
         one, reads = self._body[number], self._reads[number]
+        base = advanced = None
+        if one.memory is not None:
+            base = reads.get(one.memory.base)
+            written = dict(zip(one.writes, self._writes[number], strict=True))
+            advanced = written.get(one.memory.base)
         return Step(
             kind=one.kind, least=least_cycles(one, features), reads=tuple(reads.values()),
             writes=self._writes[number],
@@ -135,7 +145,7 @@ class _Finder:
                 self.constants[r.value] for r in one.reads if isinstance(r, ConstantRegister)
             )),
             after=tuple(sorted(self._after[number])), accesses=one.memory is not None,
-            base=None if one.memory is None else reads.get(one.memory.base),
+            base=base, advanced=advanced,
             product=one.adds is not None,
             sums=one.adds is None and one.kind is not Kind.LOAD and (
                 not self._sums.isdisjoint(one.writes)

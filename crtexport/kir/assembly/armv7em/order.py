@@ -223,7 +223,7 @@ class _Run:
         last = self.last
         may_load = self._may_load()
         if may_load and last is not None and last.kind is Kind.LOAD:
-            return self.loads[0][1]
+            return self._load_behind(last)
         late = larger = None
         for number in self.ready:
             if self.more[number] > 0:
@@ -240,6 +240,17 @@ class _Run:
             if self.preference.eager or not may_load:
                 return larger
         return self.loads[0][1] if self.loads else None
+
+    def _load_behind(self, last: Step) -> int:
+        """Returns the number of the next load; where its address is what the ``last`` one loads,
+        rather of one behind it."""
+        first = self.loads[0][1]
+        for _, number in self.loads:
+            if not self.graph.steps[number].waits_for(last) and (
+                self.more[number] <= self.more[first]
+            ):
+                return number
+        return first
 
     def _may_load(self) -> bool:
         if not self.loads:
