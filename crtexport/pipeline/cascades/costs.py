@@ -7,7 +7,7 @@ from what few cost.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -33,12 +33,17 @@ from crtexport.schedules.select.lower import Lowerer
 
 class BandCost(Struct, frozen=True):
     """A run of a kernel that computes a band: ``instructions``, ``time`` (cycles, or where they
-    aren't known instructions), bytes of ``code``, and ``facts`` for the planner."""
+    aren't known instructions), bytes of ``code``, and how the facts for the planner are found."""
 
     instructions: int
     time: int
     code: int
-    facts: Facts
+    find_facts: Callable[[], Facts]
+
+    @property
+    def facts(self) -> Facts:
+        """Returns the facts for the planner, which only few of the bands that are compared need."""
+        return self.find_facts()
 
 
 class KernelTotals(Struct, frozen=True):
@@ -155,8 +160,12 @@ class BandCosts:
             )
         else:
             return None
-        freedoms = _FreedomsOfMore(one.facts.forward, two.facts.forward, more)
-        return BandCost(instructions, time, code, Facts(freedoms, scratch=two.facts.scratch))
+
+        def facts() -> Facts:
+            freedoms = _FreedomsOfMore(one.facts.forward, two.facts.forward, more)
+            return Facts(freedoms, scratch=two.facts.scratch)
+
+        return BandCost(instructions, time, code, facts)
 
     def _found(self, number: int, rows: int) -> BandCost:
         graph = band(self.graph, self.graph.nodes[number], rows)
@@ -164,7 +173,7 @@ class BandCosts:
         runs = (max(self.rows(number) // rows, 1) * self._alike[self._kinds[number]],)
         (node,) = self._lower(graph, runs=runs, around=self.graph).nodes
         cost = self._lower.costs.of(node.lowered.kernel)
-        return BandCost(cost.instructions, cost.time, cost.code, node.facts)
+        return BandCost(cost.instructions, cost.time, cost.code, lambda: node.facts)
 
     def moving(self, tensor: int, rows: int) -> KernelTotals:
         """Returns the work of moving so many rows of a ring."""

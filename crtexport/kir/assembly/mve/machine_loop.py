@@ -51,19 +51,19 @@ ARGUMENTS = 8
 """Addresses and numbers that a loop may be given."""
 _REMEMBERED = 256
 """Loops whose codes are remembered: choosing a kernel asks whether there is one, and printing it
-wants the best."""
+needs the best."""
 
 
 def machine_loop(
     loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str] = ()
 ) -> MachineLoop | None:
     """Returns ``loop`` as machine code, with one that is all that it does if it does no more; None
-    where that can't be, or wants too many registers.
+    where that can't be, or needs too many registers.
 
     ``definitions``: the values of Lets around it, by name; ``overlapping``: buffers that may have
     bytes in common with others.
     """
-    found = _wanted(loop, definitions, overlapping)
+    found = next(iter(_wanted(loop, definitions, (overlapping,))), None)
     code = found.codes.best() if found is not None else None
     if found is None or code is None:
         return None
@@ -72,22 +72,24 @@ def machine_loop(
 
 
 def _wanted(
-    loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str]
-) -> _Iteration | None:
-    """Returns all of a loop that decides its code; None where it can't become machine code."""
+    loop: kir.For, definitions: Mapping[str, Expr], overlapping: Sequence[Iterable[str]]
+) -> list[_Iteration]:
+    """Returns all of a loop that decides its code, for each of several sets of buffers that may
+    overlap; none where it can't become machine code."""
     if loop.extent == kir.Const(0, Scalar.INDEX):
-        return None
+        return []
     inner = _inner(loop)
     passes = int(inner.extent.value) if inner and isinstance(inner.extent, kir.Const) else 0
     if inner is not None and passes < MOST_REPEATED_ONCE:
-        return None
+        return []
     try:
         body = select(inner or loop, definitions, loop if inner else None)
     except UnsupportedLoopError:
-        return None
+        return []
     unknown = not isinstance(loop.extent, kir.Const)
     room = ARGUMENTS - len(body.numbers) - unknown
-    return _Iteration(body, _tail(inner or loop, body, set(overlapping)), passes, room)
+    tails = (_tail(inner or loop, body, set(names)) for names in overlapping)
+    return [_Iteration(body, tail, passes, room) for tail in dict.fromkeys(tails)]
 
 
 def _inner(loop: kir.For) -> kir.For | None:
@@ -112,9 +114,9 @@ def becomes_machine_code(kernel: kir.Kernel) -> bool:
     loops = [stmt for stmt in walk(kernel.body) if isinstance(stmt, kir.For) and stmt.assembled]
     everything = [buffer.name for buffer in kernel.buffers]
     return all(
-        (found := _wanted(loop, definitions, overlapping)) is not None and found.codes.exist()
+        (found := _wanted(loop, definitions, ((), everything)))
+        and all(one.codes.exist() for one in found)
         for loop in loops if loop.extent != kir.Const(0, Scalar.INDEX) and _inner(loop) is None
-        for overlapping in ((), everything)
     )
 
 
@@ -261,8 +263,7 @@ class _Search:
         return pointers + len(numbers) + unknown + temporaries + sums_of(body) + counter
 
     def _fixed(self) -> list[int]:
-        """Returns the values that are the same in all iterations, those that are wanted most
-        first."""
+        """Returns the values that are the same in all iterations, those used most first."""
         body, uses = self.body, dict[int, int]()
         late = {arg for op in body.ops[self.first :] for arg in op.args}
         for op in body.ops:
