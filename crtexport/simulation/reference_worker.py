@@ -70,7 +70,7 @@ class Runner:
         self.preserves = False
 
     def load(self, model: dict[str, Any], preserve: bool = False) -> None:
-        """Load a model (``model_path`` or ``model_content``) with the reference kernels and no
+        """Loads a model (``model_path`` or ``model_content``) with the reference kernels and no
         delegate.
 
         Where an operator (CUMSUM) is not among the reference kernels, with the usual ones.
@@ -139,7 +139,7 @@ class MicroRunner:
         self.preserves = False
 
     def load(self, model: dict[str, Any], preserve: bool = False) -> None:
-        """Load a model (``model_path`` or ``model_content``) into as large an arena as it needs."""
+        """Loads a model (``model_path`` or ``model_content``) into an arena as large as needed."""
         self.content = model.get("model_content") or _content(model["model_path"])
         if self.content[4:8] != b"TFL3":  # the runtime would read past its end
             raise ValueError("the file has another identifier than TFL3")
@@ -218,7 +218,7 @@ class OnnxRunner:
         self.names: list[str] = []  # of these
 
     def load(self, model: dict[str, Any]) -> None:
-        """Load a model (``model_path`` or ``model_content``)."""
+        """Loads a model (``model_path`` or ``model_content``)."""
         self.path = model.get("model_path", "")
         self.session = self._started(model, self._options())
         self.fused, self.inside, self.names = b"", None, []
@@ -235,13 +235,13 @@ class OnnxRunner:
         return self.fused
 
     def add_outputs(self, names: list[str]) -> None:
-        """Load the file again with more outputs, so that what they are is not joined with others.
+        """Loads the file again with more outputs, so that what they are is not joined with others.
         """
         content = _with_outputs(_content(self.path), names)
         self.session = self._started({"model_content": content}, self._options())
 
     def add_fused(self, names: list[str]) -> None:
-        """Take results inside of the optimized file as outputs, too."""
+        """Takes results inside of the optimized file as outputs, too."""
         options = self._options()
         options.graph_optimization_level = self._levels().ORT_DISABLE_ALL
         content = _with_outputs(self.fused or self.fuse(), names)
@@ -416,7 +416,7 @@ def _answer(runner: Any, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
 
 
 def serve(runtime: str, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until ``requests`` ends."""
+    """Answers requests until ``requests`` ends."""
     try:
         kinds: dict[str, Any] = {"tflite-micro": MicroRunner, "onnxruntime": OnnxRunner}
         runner = kinds.get(runtime, Runner)(runtime)
@@ -437,7 +437,7 @@ def serve(runtime: str, requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Serve stdin; what the runtime itself prints goes to stderr, never between the frames."""
+    """Serves stdin; what the runtime itself prints goes to stderr, never between the frames."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.argv[1], sys.stdin.buffer, answers)

@@ -237,7 +237,7 @@ def _angles(node: OnnxNode, cache: Value, shape: tuple[int, int, int]) -> Value:
 
 @operator("FlexAttention", domain=PREVIEW, inputs=(3, 3))
 def flex_attention(node: OnnxNode) -> Value:
-    """Attention with inner graphs that may change scores and probabilities."""
+    """Returns attention with inner graphs that may change scores and probabilities."""
     queries, keys, values = node.all()
     node.ignore("softmax_precision")  # the result's precision or higher
     scale = node.real("scale", 0.0) or queries.shape[-1] ** -0.5
@@ -258,7 +258,7 @@ def _changed(node: OnnxNode, name: str, value: Value) -> Value:
 
 @operator("CausalConvWithState", inputs=(2, 4), oldest=27)
 def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
-    """A depthwise convolution over steps with a cache of previous steps; also returns the next
+    """Returns a depthwise convolution over steps with a cache of previous steps, and the next
     cache."""
     x, weights, bias, past = node.input(0), node.input(1), node.optional(2), node.optional(3)
     if len(x.shape) != 3 or weights.shape[:2] != (x.shape[1], 1):

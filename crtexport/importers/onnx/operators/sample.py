@@ -81,7 +81,7 @@ def sampled(node: OnnxNode, x: Value, places: Value, op: Sample) -> Value:
 
 @operator("AffineGrid", inputs=(2, 2))
 def affine_grid(node: OnnxNode) -> Value:
-    """The positions of all pixels, transformed by a matrix for each image."""
+    """Returns the positions of all pixels, transformed by a matrix for each image."""
     theta, shape = node.input(0), node.integers(1, "the size")
     sizes, corners = shape[2:], bool(node.integer("align_corners", 0))
     if len(sizes) not in (2, 3) or theta.shape != (shape[0], len(sizes), len(sizes) + 1) or (
@@ -133,8 +133,8 @@ def max_unpool(node: OnnxNode) -> Value:
 
 @operator("RoiAlign", inputs=(3, 3), image=True)
 def roi_align(node: OnnxNode) -> Value:
-    """The mean of samples in each cell of a region; or, as runtimes have it, the largest of the
-    products that a sample is the sum of."""
+    """Returns the mean of samples in each cell of a region; or, as runtimes compute it, the largest
+    of the products that a sample is the sum of."""
     x, rois, batch = node.all()
     if len(x.shape) != 4 or rois.shape != (batch.elements, 4):
         raise CrtExportError(f"regions {rois.shape} of {batch.elements} images {x.shape}")

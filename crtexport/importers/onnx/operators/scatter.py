@@ -102,7 +102,7 @@ def top_k(node: OnnxNode) -> list[Value]:
 
 @operator("OneHot", inputs=(3, 3))
 def one_hot(node: OnnxNode) -> Value:
-    """The values are off and on; an index outside of the depth gives a row of off."""
+    """Returns rows of off with one on; an index outside of the depth gives a row of off."""
     indices, values = node.input(0), node.input(2)
     depth = int(node.number(1, "the depth"))
     axis = node.axis(node.integer("axis", -1), len(indices.shape) + 1)
@@ -124,7 +124,7 @@ def one_hot(node: OnnxNode) -> Value:
 
 @operator("Trilu", inputs=(1, 2), follows=True)
 def triangle(node: OnnxNode) -> Value:
-    """The upper or lower triangle of matrices; the rest is 0."""
+    """Returns the upper or lower triangle of matrices; the rest is 0."""
     x = node.input(0)
     if len(x.shape) < 2:
         raise CrtExportError(f"{x.shape} is no matrix")

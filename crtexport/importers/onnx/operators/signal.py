@@ -67,7 +67,7 @@ def mel_weight_matrix(node: OnnxNode) -> Value:
 
 @operator("DFT", inputs=(1, 3), oldest=17)
 def dft(node: OnnxNode) -> Value:
-    """A product with a constant matrix, of real numbers or of pairs."""
+    """Returns the product with a constant matrix, of real numbers or of pairs."""
     x = node.input(0)
     rank = len(x.shape)
     axis = int(node.number(2, "the axis", -2)) if node.version >= 20 else node.integer("axis", 1)
@@ -95,7 +95,8 @@ def dft(node: OnnxNode) -> Value:
 
 @operator("STFT", inputs=(2, 4), oldest=17)
 def stft(node: OnnxNode) -> Value:
-    """A convolution along the samples, whose filters are the rows of a DFT times the window."""
+    """Returns a convolution along the samples, whose filters are the rows of a DFT times the
+    window."""
     x, step = node.input(0), int(node.number(1, "the frame step"))
     x = node.builder.reshaped(x, (*x.shape, 1)) if len(x.shape) == 2 else x
     if len(x.shape) != 3 or x.shape[2] not in (1, 2):
