@@ -96,7 +96,7 @@ def _rest_of(artifact: Artifact) -> tuple[Statement, ...]:
     return tuple(s for s in artifact.calls if not isinstance(s, Feed))
 
 
-# ---- memory of the caller's
+# ---- the caller's memory
 
 
 def _memory(

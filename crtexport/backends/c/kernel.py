@@ -404,7 +404,7 @@ class _CPrinter(Struct):
         return str(e.value) if isinstance(e, kir.Const) else self._operand(e)
 
     def _logic(self, op: BinaryOp, a: Expr, b: Expr) -> str:
-        """Conditions: chains of the same ``&&`` or ``||`` stay flat."""
+        """Returns conditions as text: chains of the same ``&&`` or ``||`` stay flat."""
 
         def side(e: Expr) -> str:
             chained = isinstance(e, kir.Binary) and e.op is op and op is not BinaryOp.XOR

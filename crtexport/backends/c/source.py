@@ -91,7 +91,7 @@ def _registry_purpose(artifact: Artifact) -> str:
 def _emit_model(
     artifact: Artifact, linked: bool, int_bits: IntBits, target: Target | None
 ) -> str:
-    """Sections with an empty line between them."""
+    """Returns ``<module>_lib0.c``: its sections with an empty line between them."""
     taken = _file_scope(artifact)
     constants = artifact.reached_constants
     table = table_symbol(artifact) if linked and constants else None

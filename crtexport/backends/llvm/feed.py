@@ -33,7 +33,7 @@ class _FeedPrinter:
         self._artifact, self._feed = artifact, feed
         self._module, self._callings = module, callings
         self._index = value_type(Scalar.INDEX, module.target)
-        # Names of the parameters of main: inputs, outputs, memory of the caller's.
+        # Names of the parameters of main: inputs, outputs, the caller's memory.
         names = [f"%a{i}" for i in range(main_arity(artifact))]
         self._all, inputs = names, len(artifact.inputs)
         self._input = names[feed.index]

@@ -1,4 +1,4 @@
-"""Values that share a register because an instruction changes it, and the crowd of those alive."""
+"""Values that share a register because an instruction changes it, and how many are alive."""
 
 from __future__ import annotations
 

@@ -51,14 +51,14 @@ ARGUMENTS = 8
 """Addresses and numbers that a loop may be given."""
 _REMEMBERED = 256
 """Loops whose codes are remembered: choosing a kernel asks whether there is one, and printing it
-wants the best."""
+needs the best."""
 
 
 def machine_loop(
     loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str] = ()
 ) -> MachineLoop | None:
     """Returns ``loop`` as machine code, with one that is all that it does if it does no more; None
-    where that can't be, or wants too many registers.
+    where that can't be, or needs too many registers.
 
     ``definitions``: the values of Lets around it, by name; ``overlapping``: buffers that may have
     bytes in common with others.
@@ -261,8 +261,7 @@ class _Search:
         return pointers + len(numbers) + unknown + temporaries + sums_of(body) + counter
 
     def _fixed(self) -> list[int]:
-        """Returns the values that are the same in all iterations, those that are wanted most
-        first."""
+        """Returns the values that are the same in all iterations, those that are used most first."""
         body, uses = self.body, dict[int, int]()
         late = {arg for op in body.ops[self.first :] for arg in op.args}
         for op in body.ops:

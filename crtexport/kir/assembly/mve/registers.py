@@ -1,6 +1,6 @@
 """Registers for the values of a loop whose iterations overlap.
 
-A value lives from the time that makes it to the last that wants it, over the end of the interval
+A value lives from the time that makes it to the last that reads it, over the end of the interval
 where the next pass does; time is a circle. Registers for arcs of a circle are found by trying, with
 a limit: where the circle is full, an interval that is a little longer has room.
 """

@@ -3,7 +3,7 @@
 A modulo schedule: every so many cycles, the interval, another iteration begins, in the same order.
 The last instructions of an iteration, its tail, run between the first ones of the next; they are
 given their places first, as early as may be, then the others as early as what is left lets them.
-Loads get a place just before what wants their value.
+Loads get a place just before what reads their value.
 """
 
 from __future__ import annotations

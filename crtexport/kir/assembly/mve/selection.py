@@ -1,7 +1,7 @@
 """Instructions for a loop in Kernel IR: one iteration, in the order of its text.
 
 Loops in it whose extents are known are written out. Loads and vectors of one number are no
-instructions yet: the schedule makes one where a value is wanted, and another where it is wanted
+instructions yet: the schedule makes one where a value is read, and another where it is read
 again much later. What isn't affine, or has no instruction, refuses the loop.
 """
 
@@ -416,7 +416,7 @@ class _LoopSelector:
             return self.body.emit(FORMS["rshl_s32"], (value, self.vector(by)))
         count = self._inlined(by.args[0])
         if not isinstance(count, kir.Const):
-            if alone:  # nothing else wants the value, whose register changes
+            if alone:  # nothing else reads the value, whose register changes
                 return self.body.emit(FORMS["rshl_n_s32"], (value, self._number(count)))
             return self.body.emit(FORMS["rshl_s32"], (value, self.vector(by)))
         number = int(count.value)
