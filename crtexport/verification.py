@@ -238,11 +238,11 @@ def verify_layers(
         found = _onnx_layers(path, choices, loaded if fused else None)
         graph, operators, unseen = found.graph, found.places, found.unseen
         check_graph(graph)
-        given: Model = _OnnxFile(path, choices, "fused" if fused else "apart")
+        compared: Model = _OnnxFile(path, choices, "fused" if fused else "apart")
     else:
         graph = with_all_outputs(loaded)
         operators = tuple(str(node) for node in graph.nodes for _ in node.outputs)
-        given = to_tflite(graph, dequantize_weights=hybrid)
+        compared = to_tflite(graph, dequantize_weights=hybrid)
     if not graph.outputs:
         raise CrtExportError("the network has no operator", location=graph.source)
     inputs = random_inputs(graph, samples, seed)
@@ -250,8 +250,8 @@ def verify_layers(
         emit=emit, accelerators=accelerators, weights=weights, system_lib=False,
         optimize=optimize, tuning=tuning,
     )
-    answers = _answers(graph, given, inputs, board, options, timeout)
-    names = (graph if isinstance(given, _OnnxFile) else loaded).tensors
+    answers = _answers(graph, compared, inputs, board, options, timeout)
+    names = (graph if isinstance(compared, _OnnxFile) else loaded).tensors
     simple = simplify(loaded).graph
     kept = {
         simple.tensors[tensor].name for node in simple.nodes for tensor in node.outputs

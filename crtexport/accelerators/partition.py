@@ -61,16 +61,16 @@ def _offload_to(
 ) -> tuple[Graph, list[Decision]]:
     matches: list[Match] = []
     refused: dict[int, str] = {}
-    taken: set[int] = set()
+    matched_nodes: set[int] = set()
     for number, node in enumerate(graph.nodes):
-        if number in taken or isinstance(node.op, External):
+        if number in matched_nodes or isinstance(node.op, External):
             continue
         try:
             answer = _match(plugin, graph, number, target)
             if isinstance(answer, Match):
-                _check(graph, answer, number, taken)
+                _check(graph, answer, number, matched_nodes)
                 matches.append(answer)
-                taken.update(answer.nodes)
+                matched_nodes.update(answer.nodes)
         except CrtExportError as error:
             raise error.within(str(node)) from error.__cause__
         if isinstance(answer, Refusal):

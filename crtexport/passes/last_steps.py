@@ -65,7 +65,7 @@ class _Pass:
             return []
         every = element_numbers(type_)
         last = 0 if op.direction is ops.Direction.REVERSE else -1
-        wanted = (every[:, last] if op.batch_major else every[last]).ravel()
+        last_step = (every[:, last] if op.batch_major else every[last]).ravel()
         found: list[tuple[int, bool]] = []
         waiting = [(node.outputs[0], every)]
         while waiting:
@@ -79,7 +79,7 @@ class _Pass:
                 ) else None
                 if read is None:
                     return []
-                found.append((number, np.array_equal(read[0].ravel(), wanted)))
+                found.append((number, np.array_equal(read[0].ravel(), last_step)))
                 if not found[-1][1]:
                     waiting.append((reader.outputs[0], read[0]))
         return found

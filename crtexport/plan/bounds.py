@@ -42,7 +42,7 @@ def _covered(layout: Layout, end: int) -> Iterator[int]:
         if layout.block_of[tensor].home is None
     )
     there: dict[int, set[int]] = {}
-    taken: dict[int, int] = {}
+    bytes_of: dict[int, int] = {}
     total = 0
     for begun, ended in moments(lives, end):
         changed = {block.number: block for t in (*begun, *ended) for block in (layout.block_of[t],)}
@@ -51,9 +51,9 @@ def _covered(layout: Layout, end: int) -> Iterator[int]:
         for tensor in begun:
             there.setdefault(layout.block_of[tensor].number, set()).add(tensor)
         for number, block in changed.items():
-            total -= taken.get(number, 0)
-            taken[number] = _length(layout, block, there[number])
-            total += taken[number]
+            total -= bytes_of.get(number, 0)
+            bytes_of[number] = _length(layout, block, there[number])
+            total += bytes_of[number]
         yield total
 
 

@@ -120,20 +120,20 @@ class _Replay:
 
     def _check_band(self, part: Node, band: Node, work: Compute) -> None:
         """A band computes what its part computes, but for the padding above and below."""
-        wanted = part.op
-        if isinstance(wanted, ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D):
-            wanted = replace(wanted, padding=replace(wanted.padding, top=0, bottom=0))
-        if isinstance(wanted, ops.TransposeConv2D | ops.ResizeNearestNeighbor):
-            wanted = replace(wanted, size=(work.rows, wanted.size[1]))
-        if isinstance(wanted, ops.Pad):
-            wanted = ops.Pad((wanted.paddings[0], (0, 0), *wanted.paddings[2:]))
-        if isinstance(wanted, ops.Slice):
-            size = (wanted.size[0], work.rows, *wanted.size[2:])
-            wanted = ops.Slice(
-                (wanted.begin[0], 0, *wanted.begin[2:]), size, wanted.stride, size
+        expected = part.op
+        if isinstance(expected, ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D):
+            expected = replace(expected, padding=replace(expected.padding, top=0, bottom=0))
+        if isinstance(expected, ops.TransposeConv2D | ops.ResizeNearestNeighbor):
+            expected = replace(expected, size=(work.rows, expected.size[1]))
+        if isinstance(expected, ops.Pad):
+            expected = ops.Pad((expected.paddings[0], (0, 0), *expected.paddings[2:]))
+        if isinstance(expected, ops.Slice):
+            size = (expected.size[0], work.rows, *expected.size[2:])
+            expected = ops.Slice(
+                (expected.begin[0], 0, *expected.begin[2:]), size, expected.stride, size
             )
-        sums = isinstance(wanted, ops.ChannelSums)
-        if band.op != wanted or len(band.inputs) != len(part.inputs) + work.more or (
+        sums = isinstance(expected, ops.ChannelSums)
+        if band.op != expected or len(band.inputs) != len(part.inputs) + work.more or (
             work.more and not sums
         ):
             self.fail(f"{part} runs as {band.op}")
@@ -284,8 +284,8 @@ class _Replay:
                 and source.row == target.row):
             self.fail(f"rows of {self.name(tensor)} become others")
         size = self._row(tensor)
-        held = [self._holder(tensor, source.slot + number) for number in range(rows)]
-        if [h.row for h in held] != list(range(source.row, source.row + rows)):
+        holders = [self._holder(tensor, source.slot + number) for number in range(rows)]
+        if [h.row for h in holders] != list(range(source.row, source.row + rows)):
             self.fail(f"rows of {self.name(tensor)} that move aren't there")
         distance = (target.slot - source.slot) * size
         band = self.numbers[step.work]
@@ -293,7 +293,7 @@ class _Replay:
             (0, 0) in self.plan.in_place[band] and self.proof.harmless(band, 0, distance)
         ):
             self.fail(f"rows of {self.name(tensor)} are overwritten while they move")
-        self._write(target, held)
+        self._write(target, holders)
 
     # -- rows
 

@@ -146,16 +146,16 @@ class _KernelPrinter:
 
     def function(self, symbol: str, kernel: Kernel, linkage: Linkage, calling: Calling) -> str:
         self._kernel, self._symbol = kernel, symbol
-        given = {p: bound_operand(arg, self._target) for p, arg in calling.bound.items()}
+        operands = {p: bound_operand(arg, self._target) for p, arg in calling.bound.items()}
         params = []
         for position, buffer in enumerate(kernel.buffers):
-            self._add_buffer(buffer, given.get(position, f"%{buffer.name}"))
-            if position not in given:
+            self._add_buffer(buffer, operands.get(position, f"%{buffer.name}"))
+            if position not in operands:
                 alone = buffer.name not in kernel.overlapping
                 params.append(self._buffer_param(buffer, alone))
         for position, param in enumerate(kernel.params, len(kernel.buffers)):
-            self._values[param.name] = given.get(position, f"%{param.name}")
-            if position not in given:
+            self._values[param.name] = operands.get(position, f"%{param.name}")
+            if position not in operands:
                 params.append(f"{self._type(param.type)} noundef %{param.name}")
         self._body(kernel.body)
         words = [_KERNEL_ATTRIBUTES, *([_WITHOUT_CALLS] if self._vectors else []), "#0"]

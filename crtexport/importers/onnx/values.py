@@ -88,16 +88,16 @@ class Value(Struct, frozen=True):
                     return None
                 atom, size = queue.pop()
                 if left % size == 0:
-                    taken = size
+                    size_of_axis = size
                 elif size % left == 0:
-                    taken = left
+                    size_of_axis = left
                     queue.append((atom, size // left))
                 else:
                     return None
                 pieces[atom].append(len(sizes))
                 axis.append(len(sizes))
-                sizes.append(taken)
-                left //= taken
+                sizes.append(size_of_axis)
+                left //= size_of_axis
             axes.append(axis)
         return _numbered(self.tensor, sizes, pieces, axes, self._anchors())
 

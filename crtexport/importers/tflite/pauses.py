@@ -34,7 +34,7 @@ def _split(graph: Graph, place: int) -> Graph:
     if not results:
         return graph.with_nodes((*graph.nodes[:place], *rest))
     used = dict.fromkeys(tensor for node in rest for tensor in node.inputs if tensor is not None)
-    given = [tensor for tensor in used if tensor not in made and graph.constant(tensor) is None]
+    read = [tensor for tensor in used if tensor not in made and graph.constant(tensor) is None]
     tensors = list(graph.tensors)
     for tensor in results:
         like = tensors[tensor]
@@ -49,7 +49,7 @@ def _split(graph: Graph, place: int) -> Graph:
         Node(ReadVariable(), (last,), (tensor,), graph.tensors[tensor].name, mark.origin)
         for last, tensor in zip(kept, results, strict=True)
     ]
-    inputs = [*given, *kept]
+    inputs = [*read, *kept]
     node = replace(
         mark, inputs=(*mark.inputs, *inputs), outputs=tuple(results),
         graphs=tuple(

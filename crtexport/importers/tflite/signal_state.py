@@ -161,21 +161,21 @@ def _framer(source: SourceOperator, define: Define) -> list[Node]:
     """Overlapping frames of what was kept and what came. ``prefill``: zeros come before the first
     sample, as many as a first frame lacks."""
     n, options = _Nodes(source, define, 2), Options(source)
-    (*outer, given), dtype, prefill = n.type.shape, n.type.dtype, options.integer("prefill")
-    step = _within("frame_step", options.integer("frame_step"), 1, given)
+    (*outer, samples), dtype, prefill = n.type.shape, n.type.dtype, options.integer("prefill")
+    step = _within("frame_step", options.integer("frame_step"), 1, samples)
     size = _within("frame_size", options.integer("frame_size"), step if prefill else 1)
-    if given % step:
-        raise CrtExportError(f"{given} samples are no multiple of frames {step} apart")
-    count = _within("the number of frames", given // step, 1, _MOST_FRAMES)
+    if samples % step:
+        raise CrtExportError(f"{samples} samples are no multiple of frames {step} apart")
+    count = _within("the number of frames", samples // step, 1, _MOST_FRAMES)
     n.check(0, DType.INT16, (*outer, count, size))
     n.check(1, DType.BOOL, ())
     waits = 0 if prefill else -(-size // step) - 1
     left = size - step if prefill else waits * step
-    whole, joined = (*outer, left + given), n.given
+    whole, joined = (*outer, left + samples), n.given
     if left:
         kept, before = n.variable((*outer, left), dtype)
         joined = n.joined(before, n.given, whole, dtype)
-        rest = n.one(n.part(whole, given, left), (joined,), (*outer, left), dtype)
+        rest = n.one(n.part(whole, samples, left), (joined,), (*outer, left), dtype)
         n.add(AssignVariable(), (kept, rest))
     # The first frame of a run is the last one of which there is enough.
     runs = -(-waits // count)

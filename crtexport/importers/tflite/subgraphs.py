@@ -310,8 +310,8 @@ class Reading:
     def _control(self, source: SourceOperator, *, is_if: bool) -> Node:
         numbers = self._run_by(source, is_if=is_if)
         first = 1 if is_if else 0
-        given = source.inputs[first:]
-        keys = [self._handles.get(t) if t is not None else None for t in given]
+        arguments = source.inputs[first:]
+        keys = [self._handles.get(t) if t is not None else None for t in arguments]
         graphs = [self._child(number, keys) for number in numbers]
         outputs = source.outputs
         if not is_if:
@@ -321,7 +321,7 @@ class Reading:
             raise CrtExportError("a variable's handle is a result")
         kept = {key: tensor for graph in graphs for key, tensor in graph.kept.items()}
         variables = tuple(self._variable(key, tensor) for key, tensor in kept.items())
-        inputs = tuple(t for t, key in zip(given, keys, strict=True) if key is None)
+        inputs = tuple(t for t, key in zip(arguments, keys, strict=True) if key is None)
         for tensor in (*source.inputs[:first], *inputs, *outputs):
             if tensor is not None:
                 self._tensors.tensor(tensor)

@@ -147,26 +147,26 @@ class BytePairRows(Struct, frozen=True, eq=False):
 def rows(terms: Terms) -> BytePairRows | None:
     """Returns a factor and a table of addends that give the result of every pair; None if none were
     found."""
-    wanted = terms.results()
-    if wanted is None:
+    expected = terms.results()
+    if expected is None:
         return None
     start, factors, places = _nominal(terms)
     if places < 1:
         return None
     most = float(1 << places)
     nominal = np.rint((start + terms.values * factors[1]) * most).astype(np.int64)
-    low, high = wanted > terms.bounds[0], wanted < terms.bounds[1]
+    low, high = expected > terms.bounds[0], expected < terms.bounds[1]
     first = round(float(factors[0]) * most)
     for distance in range(2 * _ROWS_AROUND + 1):
         factor = first + (distance + 1) // 2 * (-1) ** distance
         # Addends must be at least so large, and less than so large.
-        needed = (wanted << places) - terms.values[:, None] * factor
+        needed = (expected << places) - terms.values[:, None] * factor
         least = np.where(low, needed, -(1 << 40)).max(axis=0)
         limit = np.where(high, needed + (1 << places), 1 << 40).min(axis=0)
         if (least < limit).all():
             inside = np.clip(least + limit >> 1, nominal - (1 << places), nominal + (1 << places))
             found = BytePairRows(np.clip(inside, least, limit - 1), factor, places)
-            return found if np.array_equal(found.results(terms), wanted) else None
+            return found if np.array_equal(found.results(terms), expected) else None
     return None
 
 

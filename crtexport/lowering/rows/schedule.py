@@ -279,16 +279,16 @@ def _phases(
 ) -> tuple[int, ...]:
     """Returns for each part the rows that the first band of its reader waits for, modulo its
     height: where bands end there, no row is kept for the next band but those that it reads, too."""
-    wanted: dict[int, int] = {}
+    first_rows: dict[int, int] = {}
     found = []
     for number in reversed(range(len(node.parts))):
         part, height = node.parts[number], heights[number]
         together = rows_together(windows[number])
-        phase = -(-wanted.get(part.outputs[0], 0) // together) * together % height
+        phase = -(-first_rows.get(part.outputs[0], 0) // together) * together % height
         found.append(phase)
         for position, window in windows[number].items():
             tensor = graph.required(part, position)
-            wanted.setdefault(tensor, window.first(phase) + window.covered(height))
+            first_rows.setdefault(tensor, window.first(phase) + window.covered(height))
     return tuple(reversed(found))
 
 

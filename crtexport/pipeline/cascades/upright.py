@@ -61,8 +61,8 @@ def joined(graph: Graph, turned: Graph, cascades: Iterable[tuple[int, int, Node]
     at = 0
     for start, end, cascade in cascades:
         nodes += graph.nodes[at:start]
-        given = tuple(t for t in cascade.inputs if t is not None)
-        around, inside = {*given, *cascade.outputs}, dict[int, int]()
+        inputs = tuple(t for t in cascade.inputs if t is not None)
+        around, inside = {*inputs, *cascade.outputs}, dict[int, int]()
         for tensor in sorted(around | {t for part in cascade.parts for t in part.outputs}):
             if turned.tensors[tensor].type == tensors[tensor].type:
                 continue
@@ -74,7 +74,7 @@ def joined(graph: Graph, turned: Graph, cascades: Iterable[tuple[int, int, Node]
         nodes += (
             Node(ops.Reshape(tensors[inside[t]].type.shape), (t,), (inside[t],), cascade.name,
                  f"shape of {cascade}")
-            for t in given if t in inside
+            for t in inputs if t in inside
         )
         nodes.append(_renumbered(cascade, inside))
         nodes += (

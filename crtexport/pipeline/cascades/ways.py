@@ -156,7 +156,7 @@ class Ways:
         if most is None:
             return None
         path = self._segments.within(max(nbytes, most))
-        taken: list[tuple[Segment, Choice]] = []
+        cascades: list[tuple[Segment, Choice]] = []
         worst, more = 0, KernelTotals()
         for segment in path:
             if not segment.rows:
@@ -167,10 +167,10 @@ class Ways:
                 return None
             fitting = [c for c in found if segment.around + c.nbytes <= nbytes]
             choice = fitting[-1] if fitting and not least else found[0]
-            taken.append((segment, choice))
+            cascades.append((segment, choice))
             worst = max(worst, segment.around + choice.nbytes)
             more += choice.work - self._costs.of_whole(segment.nodes)
-        return Way(tuple(taken), worst, more) if taken else None
+        return Way(tuple(cascades), worst, more) if cascades else None
 
     def _of(self, segment: Segment, time: float) -> list[Choice]:
         outputs, fed = self._segments.outputs(segment), self._given_rows(segment)

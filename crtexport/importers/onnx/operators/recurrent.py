@@ -88,7 +88,9 @@ def _functions(node: OnnxNode, op: type[Recurrent], directions: int) -> dict[str
     """Returns the attributes with the activations of gates; parameters are listed for the functions
     that have some, in order."""
     names = node.texts("activations", ())
-    given = [list(node.reals("activation_alpha", ())), list(node.reals("activation_beta", ()))]
+    parameter_lists = [
+        list(node.reals(name, ())) for name in ("activation_alpha", "activation_beta")
+    ]
     count = directions * len(op.usual)
     if not names:
         return {}
@@ -101,9 +103,9 @@ def _functions(node: OnnxNode, op: type[Recurrent], directions: int) -> dict[str
         if found is None:
             raise CrtExportError(f"the activation {name!r} is unknown")
         kinds.append(found[0])
-        for own, values, default in zip(parameters, given, found[1:], strict=True):
+        for own, values, default in zip(parameters, parameter_lists, found[1:], strict=True):
             own.append(0.0 if default is None else values.pop(0) if values else default)
-    if any(given):
+    if any(parameter_lists):
         raise CrtExportError(f"more parameters than the activations {', '.join(names)} have")
     alpha, beta = parameters
     return {
@@ -167,16 +169,16 @@ def _state(node: OnnxNode, index: int, sizes: _RecurrentSizes) -> int | None:
 
 def _lengths(node: OnnxNode, sizes: _RecurrentSizes) -> int | None:
     """Returns the number of valid steps of each batch; None if all are valid."""
-    given = node.optional(_LENGTHS)
-    if given is None:
+    lengths = node.optional(_LENGTHS)
+    if lengths is None:
         return None
-    if given.shape != (sizes.batches,):
+    if lengths.shape != (sizes.batches,):
         raise CrtExportError(f"sequence_lens must have the shape ({sizes.batches},)")
-    if node.builder.is_constant(given) and all(
+    if node.builder.is_constant(lengths) and all(
         length >= sizes.steps for length in node.integers(_LENGTHS, "the lengths")
     ):
         return None
-    return node.builder.arranged(node.cast(given, DType.INT32))
+    return node.builder.arranged(node.cast(lengths, DType.INT32))
 
 
 def _read(

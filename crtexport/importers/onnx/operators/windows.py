@@ -140,21 +140,21 @@ def transposed_axes(
     _check_kernel(node, kernel)
     strides, spread = _attribute(node, "strides", axes), _attribute(node, "dilations", axes)
     extra = node.numbers("output_padding", (0,) * axes)
-    wanted = node.numbers("output_shape", ())
-    if len(extra) != axes or len(wanted) not in (0, axes, axes + 2):
-        raise CrtExportError(f"output_padding {list(extra)}, output_shape {list(wanted)}")
-    wanted = wanted[-axes:] if wanted else ()
+    output_shape = node.numbers("output_shape", ())
+    if len(extra) != axes or len(output_shape) not in (0, axes, axes + 2):
+        raise CrtExportError(f"output_padding {list(extra)}, output_shape {list(output_shape)}")
+    output_shape = output_shape[-axes:] if output_shape else ()
     pads = _pads(node, axes)
     found = []
     for axis in range(axes):
         stride = strides[axis]
         extent = (kernel[axis] - 1) * spread[axis] + 1
         whole = (image[axis] - 1) * stride + extent + extra[axis]
-        if wanted:
-            before, after = halves(max(whole - wanted[axis], 0), node)
+        if output_shape:
+            before, after = halves(max(whole - output_shape[axis], 0), node)
             upper = node.text("auto_pad", "NOTSET") == "SAME_UPPER"
             pair = (before, after) if upper else (max(before, after), min(before, after))
-            size = wanted[axis]
+            size = output_shape[axis]
         elif pads is None:
             size = image[axis] * stride
             pair = halves(max(whole - size, 0), node)

@@ -261,7 +261,7 @@ class _Search:
         return pointers + len(numbers) + unknown + temporaries + sums_of(body) + counter
 
     def _fixed(self) -> list[int]:
-        """Returns the values that are the same in all iterations, those that are used most first."""
+        """Returns the values that are the same in all iterations, those used most first."""
         body, uses = self.body, dict[int, int]()
         late = {arg for op in body.ops[self.first :] for arg in op.args}
         for op in body.ops:
