@@ -185,19 +185,19 @@ def _prepared(
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
         lower = Lowerer(board.target, level, choose, larger=larger)
         others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
-        before = [model.plan.pools for model in planned if options.workspace == "static"]
+        pools_before = [model.plan.pools for model in planned if options.workspace == "static"]
         say("plan memory")
         beside = usage_beside(
             (simplified, *others), options.io, options.const_inputs,
             options.feed or options.stream,
         )
         around = Surroundings(
-            board, options, lower, room(board, beside, options.pools, before),
-            spare(board, beside, options.pools, before),
+            board, options, lower, room(board, beside, options.pools, pools_before),
+            spare(board, beside, options.pools, pools_before),
         )
         laid = lay_out(simplified, around)
         lowered, made = laid.lowered, laid.plan
-        check_pools(board, (*before, made.pools), options.pools)
+        check_pools(board, (*pools_before, made.pools), options.pools)
         prove(partial(verify_lowered, lowered))
         prove(partial(plan_check.check, lowered.graph, made, ReplayProof(lowered)))
         planned.append(Planned(

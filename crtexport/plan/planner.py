@@ -65,16 +65,16 @@ def plan(
         for number, node in enumerate(lowered.nodes) if node.graphs
     }
     rows = _rows(lowered, alignment, {} if row_plans is None else row_plans)
-    known = _known(lowered, inner, rows)
+    facts = _known(lowered, inner, rows)
     best: Plan | None = None
     spoilt: list[int] = []
     tried: list[object] = []
     for directions in (1, 2):
         # Reversed kernels are additional code, so they must save enough.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
-        if best is not None and least(graph, best, known, best.total * worth):
+        if best is not None and least(graph, best, facts, best.total * worth):
             break
-        for layout in _layouts(graph, known, io_in_workspace, alignment, directions, shared):
+        for layout in _layouts(graph, facts, io_in_workspace, alignment, directions, shared):
             overwritten = layout.spoilt()
             if overwritten:
                 spoilt = spoilt or overwritten
@@ -86,7 +86,7 @@ def plan(
             worst = peak(layout)
             if best is not None and worst.lower_bound >= best.total * worth:
                 continue
-            found = _planned(layout, known, worst, inner, rows, pools)
+            found = _planned(layout, facts, worst, inner, rows, pools)
             if best is None or found.total < best.total * worth:
                 best = found
     if best is None and spoilt:
@@ -119,11 +119,11 @@ def _known(
 ) -> dict[int, Facts]:
     """Returns the facts about each node, by its number."""
     graph = lowered.graph
-    known = {number: node.facts for number, node in enumerate(lowered.nodes)}
+    facts = {number: node.facts for number, node in enumerate(lowered.nodes)}
     for number, plans in inner.items():
         node = graph.nodes[number]
         scratch = max(map(_end, plans, node.graphs), default=0)
-        known[number] = Facts(scratch=scratch)
+        facts[number] = Facts(scratch=scratch)
     for number, kept in rows.items():
         bands = lowered.nodes[number].rows
         if bands is None:
@@ -131,16 +131,16 @@ def _known(
         node = graph.nodes[number]
         if isinstance(node.op, Cascade) and node.op.hop:
             pins = {tensor: kept.rings[tensor] for tensor in node.outputs}
-            known[number] = Facts(scratch=kept.size, pins=pins, kept=True)
+            facts[number] = Facts(scratch=kept.size, pins=pins, kept=True)
         else:
             freedoms = whole_freedoms(graph, node, bands.bands.schedule)
-            known[number] = Facts(freedoms, scratch=kept.size)
+            facts[number] = Facts(freedoms, scratch=kept.size)
     for number, node in enumerate(graph.nodes):
         if isinstance(node.op, EthosU):
             tensors = (*node.inputs[node.op.first :], *node.outputs)
             pins = {t: at for t, at in zip(tensors, node.op.places, strict=True) if t is not None}
-            known[number] = Facts(scratch=node.op.scratch, pins=pins)
-    return known
+            facts[number] = Facts(scratch=node.op.scratch, pins=pins)
+    return facts
 
 
 # ---- graphs that nodes run

@@ -197,7 +197,7 @@ def _end_with(parent: int) -> None:
 
 
 def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-    known = b""
+    header = b""
     while True:
         kind, data = receive(stdin)
         if not kind:
@@ -214,8 +214,8 @@ def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
             continue
         try:
             head, _, text = data.partition(b"\n")
-            if head != known:
-                compiler, known = _Compiler(llvm, json.loads(head)), head
+            if head != header:
+                compiler, header = _Compiler(llvm, json.loads(head)), head
             answer = OBJECT, compiler.compile(text.decode())
         except RuntimeError as error:
             answer = ERROR, str(error).encode()

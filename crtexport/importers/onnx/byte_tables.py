@@ -62,9 +62,9 @@ class _ByteFunction:
         """Returns the values of ``tensor``: one for each of the argument's 256 values, or a single
         number; None if it is neither a function of the argument nor constant."""
         network = self._network
-        known = network.tensors[tensor]
-        if known.constant is not None and known.type.elements == 1:
-            return known.constant.array(known.type).reshape(())
+        described = network.tensors[tensor]
+        if described.constant is not None and described.type.elements == 1:
+            return described.constant.array(described.type).reshape(())
         argument = network.bytes_of(tensor)
         if argument is not None and network.tensors[argument].constant is None:
             if self.argument not in (None, argument):
@@ -75,11 +75,13 @@ class _ByteFunction:
         self._nodes += 1
         if node is None or self._nodes > _MOST_NODES or not isinstance(
             node.op, ops.Elementwise
-        ) or known.type.dtype not in (DType.FLOAT32, DType.BOOL):
+        ) or described.type.dtype not in (DType.FLOAT32, DType.BOOL):
             return None
         inputs = [None if t is None else self.values(t) for t in node.inputs]
         arrays = [array for array in inputs if array is not None]
-        return _applied(node.op, arrays, known.type.dtype) if len(arrays) == len(inputs) else None
+        if len(arrays) != len(inputs):
+            return None
+        return _applied(node.op, arrays, described.type.dtype)
 
 
 def _reals(type_: TensorType) -> Array:

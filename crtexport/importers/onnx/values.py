@@ -82,22 +82,22 @@ class Value(Struct, frozen=True):
         if 0 in shape:
             return Value(self.tensor, tuple(shape), tuple((i,) for i in range(len(shape))))
         for wanted in shape:
-            left, axis = wanted, list[int]()
-            while left > 1:
+            remaining, axis = wanted, list[int]()
+            while remaining > 1:
                 if not queue:
                     return None
                 atom, size = queue.pop()
-                if left % size == 0:
+                if remaining % size == 0:
                     size_of_axis = size
-                elif size % left == 0:
-                    size_of_axis = left
-                    queue.append((atom, size // left))
+                elif size % remaining == 0:
+                    size_of_axis = remaining
+                    queue.append((atom, size // remaining))
                 else:
                     return None
                 pieces[atom].append(len(sizes))
                 axis.append(len(sizes))
                 sizes.append(size_of_axis)
-                left //= size_of_axis
+                remaining //= size_of_axis
             axes.append(axis)
         return _numbered(self.tensor, sizes, pieces, axes, self._anchors())
 

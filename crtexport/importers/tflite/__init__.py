@@ -168,18 +168,18 @@ class _Importer:
         """Returns a subgraph of the file, its tensors not yet read."""
         if not 0 <= number < self._count:
             raise CrtExportError(f"there is no subgraph {number}; the file has {self._count}")
-        known = self._loaded.get(number)
-        table = known.table if known else self._subgraphs[number]
+        subgraph = self._loaded.get(number)
+        table = subgraph.table if subgraph else self._subgraphs[number]
         tensors = TensorTable(
             self._buffers, table, self._path, self._size, () if number else self._planned
         )
-        if known is not None:
-            return replace(known, tensors=tensors)
+        if subgraph is not None:
+            return replace(subgraph, tensors=tensors)
         operators = tuple(table.operators)
-        known = Subgraph(table, tensors, operators, tuple(self._codes(operators)))
-        self._refuse_unsupported(known)
-        self._loaded[number] = known
-        return known
+        subgraph = Subgraph(table, tensors, operators, tuple(self._codes(operators)))
+        self._refuse_unsupported(subgraph)
+        self._loaded[number] = subgraph
+        return subgraph
 
     def decoder(self, code: int, name: str) -> Decoder | None:
         """Returns the decoder of an operator, given its code and readable name; None for an unknown

@@ -32,18 +32,20 @@ class ListItem(Struct, frozen=True):
 
     def nodes(self, tensors: TensorTable, define: Callable[[Tensor], int]) -> list[Node]:
         """Returns the nodes that write it; ``define`` makes tensors."""
-        known, axes = tensors.tensor(self.result), len(tensors.tensor(self.values).type.shape)
+        result, axes = tensors.tensor(self.result), len(tensors.tensor(self.values).type.shape)
         nowhere = TensorType(DType.INT32, (axes - 1,))
-        behind = define(Tensor(f"{known.name}/behind", nowhere, ConstantRef(
+        behind = define(Tensor(f"{result.name}/behind", nowhere, ConstantRef(
             nowhere.nbytes, bytes(nowhere.nbytes)
         )))
-        start = define(Tensor(f"{known.name}/start", TensorType(DType.INT32, (axes,))))
+        start = define(Tensor(f"{result.name}/start", TensorType(DType.INT32, (axes,))))
         # The file has placeholders for the shapes of what only a run knows.
         type_ = tensors.tensor(self.values).type
-        tensors.define(self.result, Tensor(known.name, type_))
+        tensors.define(self.result, Tensor(result.name, type_))
         return [
-            Node(Concatenation(0), (self.place, behind), (start,), known.name),
-            Node(DynamicUpdateSlice(), (self.values, self.item, start), (self.result,), known.name),
+            Node(Concatenation(0), (self.place, behind), (start,), result.name),
+            Node(
+                DynamicUpdateSlice(), (self.values, self.item, start), (self.result,), result.name
+            ),
         ]
 
 

@@ -79,7 +79,7 @@ def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key,
     for call in main.uses(BuiltinOperator.CALL_ONCE):
         number = _options(call, schema.CallOnceOptions).init_subgraph_index
         subgraph = load(number)
-        known = handles(subgraph)
+        variables = handles(subgraph)
         for use in subgraph.uses():
             if use.code == BuiltinOperator.VAR_HANDLE:
                 continue
@@ -91,14 +91,14 @@ def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key,
                 raise CrtExportError(
                     "variables are initialised with more than constants", location=where
                 )
-            if len(use.inputs) != 2 or use.inputs[0] not in known:
+            if len(use.inputs) != 2 or use.inputs[0] not in variables:
                 raise CrtExportError("this assigns to no variable", location=where)
             value = subgraph.tensors.tensor(use.inputs[1])
             if value.constant is None:
                 raise CrtExportError(
                     f"the initial value {value.name!r} is no constant", location=where
                 )
-            found[known[use.inputs[0]]] = value
+            found[variables[use.inputs[0]]] = value
     return found
 
 

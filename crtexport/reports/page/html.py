@@ -218,19 +218,19 @@ def _called(layer: Layer) -> str:
 
 def _costs(report: Report) -> list[dict[str, Any]]:
     """Returns the rows of the chart of costs: the costliest layers, and the sum of the others."""
-    known = [layer for layer in report.layers if layer.instructions is not None]
-    whole = sum(layer.instructions or 0 for layer in known)
-    first = costliest(tuple(known), _COSTLIEST)
+    measured = [layer for layer in report.layers if layer.instructions is not None]
+    total = sum(layer.instructions or 0 for layer in measured)
+    first = costliest(tuple(measured), _COSTLIEST)
     most = max((layer.instructions or 0 for layer in first), default=0)
     rows = [
-        _cost(f"{_called(one)}", one.name, one.instructions or 0, whole, most,
+        _cost(f"{_called(one)}", one.name, one.instructions or 0, total, most,
               _each(one.instructions, one.macs))
         for one in first
     ]
-    rest = whole - sum(layer.instructions or 0 for layer in first)
-    if len(known) > len(first):
+    rest = total - sum(layer.instructions or 0 for layer in first)
+    if len(measured) > len(first):
         rows.append(
-            _cost(f"{len(known) - len(first)} others", "", rest, whole, max(most, rest), "")
+            _cost(f"{len(measured) - len(first)} others", "", rest, total, max(most, rest), "")
         )
     return rows
 

@@ -52,18 +52,18 @@ def lower(
         values = [b.let("value", load_vector(buffer, at, type_, count)) for buffer in operands]
         b.store_vector(output, at, compute(*values), count)
 
-    whole, rest = divmod(output.size, lanes)
-    some = unroll if unroll > 1 and whole % unroll == 0 else None
-    if assembled and some:
-        with b.loop("i", whole // some, assembled=True) as i:
-            for place in range(some):
+    vectors, rest = divmod(output.size, lanes)
+    unroll_here = unroll if unroll > 1 and vectors % unroll == 0 else None
+    if assembled and unroll_here:
+        with b.loop("i", vectors // unroll_here, assembled=True) as i:
+            for place in range(unroll_here):
                 with b.named(f"v{place}"):
-                    part(add(mul(i, const(some * lanes)), const(place * lanes)), lanes)
+                    part(add(mul(i, const(unroll_here * lanes)), const(place * lanes)), lanes)
     else:
-        with b.loop("i", whole, unroll=some, assembled=assembled and whole > 1) as i:
+        with b.loop("i", vectors, unroll=unroll_here, assembled=assembled and vectors > 1) as i:
             part(mul(i, const(lanes)), lanes)
     if rest:
-        part(const(whole * lanes), rest)
+        part(const(vectors * lanes), rest)
     return lowering.finish()
 
 

@@ -264,13 +264,13 @@ def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
     if len(x.shape) != 3 or weights.shape[:2] != (x.shape[1], 1):
         raise CrtExportError(f"weights {weights.shape} for {x.shape}")
     batches, channels, _ = x.shape
-    before = weights.shape[2] - 1
+    cached = weights.shape[2] - 1
     if past is None:
-        past = node.constant(np.zeros((batches, channels, before)))
-    whole = joined(node, [past, x], 2) if before else x
-    shown = image(node, whole)
+        past = node.constant(np.zeros((batches, channels, cached)))
+    steps = joined(node, [past, x], 2) if cached else x
+    shown = image(node, steps)
     kernel = node.builder.reshape(
-        node.builder.arranged(weights, (1, 2, 0)), (1, 1, before + 1, channels)
+        node.builder.arranged(weights, (1, 2, 0)), (1, 1, cached + 1, channels)
     )
     inputs = [shown.tensor, kernel] + ([] if bias is None else [node.builder.arranged(bias)])
     made = answer(node, node.emit(DepthwiseConv2D(), *inputs).tensor, flat=True)
@@ -279,4 +279,4 @@ def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
         made = node.elementwise(Mul(), made, node.unary(Logistic(), made))
     elif activation != "none":
         raise CrtExportError(f"the activation {activation!r} is unknown")
-    return [made, section(node, whole, 2, whole.shape[2] - before, before)]
+    return [made, section(node, steps, 2, steps.shape[2] - cached, cached)]

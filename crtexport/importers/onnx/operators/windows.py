@@ -149,17 +149,17 @@ def transposed_axes(
     for axis in range(axes):
         stride = strides[axis]
         extent = (kernel[axis] - 1) * spread[axis] + 1
-        whole = (image[axis] - 1) * stride + extent + extra[axis]
+        unpadded = (image[axis] - 1) * stride + extent + extra[axis]
         if output_shape:
-            before, after = halves(max(whole - output_shape[axis], 0), node)
+            before, after = halves(max(unpadded - output_shape[axis], 0), node)
             upper = node.text("auto_pad", "NOTSET") == "SAME_UPPER"
             pair = (before, after) if upper else (max(before, after), min(before, after))
             size = output_shape[axis]
         elif pads is None:
             size = image[axis] * stride
-            pair = halves(max(whole - size, 0), node)
+            pair = halves(max(unpadded - size, 0), node)
         else:
             pair = pads[axis]
-            size = whole - sum(pair)
+            size = unpadded - sum(pair)
         found.append(PaddedAxis(kernel[axis], stride, spread[axis], *pair, size))
     return found
