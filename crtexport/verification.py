@@ -378,7 +378,7 @@ def _reference(graph: Graph, model: Model) -> tuple[ReferenceModel | OnnxReferen
         return OnnxReference(model.path, graph, model.choices, inner=model.inner), ""
     runtime = find_reference(graph.numerics)
     try:
-        found = ReferenceModel(model, runtime=runtime)
+        reference_model = ReferenceModel(model, runtime=runtime)
     except ToolMissingError:
         raise
     except CrtExportError as refusal:
@@ -389,14 +389,14 @@ def _reference(graph: Graph, model: Model) -> tuple[ReferenceModel | OnnxReferen
         except CrtExportError:
             raise in_plain_words(refusal, graph.numerics) from None
         return reference, f"the network written anew, because of {refusal.problem!r}"
-    if found.optimized and isinstance(model, Path):
+    if reference_model.optimized and isinstance(model, Path):
         with contextlib.suppress(CrtExportError):
             reference = ReferenceModel(to_tflite(graph), runtime=runtime)
             if not reference.optimized:
-                found.close()
+                reference_model.close()
                 return reference, _OLDER
             reference.close()
-    return found, ""
+    return reference_model, ""
 
 
 def _reference_model(graph: Graph, path: Path, choices: InputChoices) -> tuple[Model, str]:

@@ -59,22 +59,22 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
     if options.feed:
         _check_feed(graph)
         ways = _ways(graph, around, fed=True)
-        found = choice.smallest(ways, None, bearable(around)) if options.ram is None else (
+        best = choice.smallest(ways, None, bearable(around)) if options.ram is None else (
             choice.fitting(ways, None, options.ram)
         )
-        if found is None and not ways.below():
+        if best is None and not ways.below():
             raise _refused(graph, "its first layers can't be computed row by row")
-        return LaidOut(*(found or _too_small(graph, ways, options.ram or 0)))
+        return LaidOut(*(best or _too_small(graph, ways, options.ram or 0)))
     whole = _whole(graph, around)
     if options.ram is not None and whole[1].total <= options.ram:
         return LaidOut(*whole)
     if options.ram is None and options.optimize != "ram":
         return _within_spare(graph, around, whole)
     ways = _ways(graph, around, whole)
-    found = choice.smallest(ways, whole, bearable(around)) if options.ram is None else (
+    best = choice.smallest(ways, whole, bearable(around)) if options.ram is None else (
         choice.fitting(ways, whole, options.ram)
     )
-    return _laid(found or _too_small(graph, ways, options.ram or 0, whole), whole)
+    return _laid(best or _too_small(graph, ways, options.ram or 0, whole), whole)
 
 
 def usual(graph: Graph, around: Surroundings) -> LaidOut:

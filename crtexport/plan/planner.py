@@ -234,16 +234,16 @@ def _planned(
     arena = replace(arena, bound=worst.lower_bound)
     alignment = layout.alignment
     offsets = place(arena, alignment)
-    found = Spread(tuple((0, at) for at in offsets), (extent(arena.sizes, offsets),))
-    if len(pools) > 1 and pools[0] is not None and found.sizes[0] > pools[0]:
-        found = spread(arena, _heat(layout, blocks, arena, facts), pools, alignment)
+    placed_blocks = Spread(tuple((0, at) for at in offsets), (extent(arena.sizes, offsets),))
+    if len(pools) > 1 and pools[0] is not None and placed_blocks.sizes[0] > pools[0]:
+        placed_blocks = spread(arena, _heat(layout, blocks, arena, facts), pools, alignment)
     placements: list[Placement | None] = [None] * len(layout.graph.tensors)
     for block in layout.blocks:
         if block.home is not None:
             for tensor, start in block.starts.items():
                 placements[tensor] = replace(block.home, offset=block.home.offset + start)
     begins: dict[int, tuple[int, int]] = {}
-    for block, (pool, offset) in zip(blocks, found.places, strict=True):
+    for block, (pool, offset) in zip(blocks, placed_blocks.places, strict=True):
         for tensor, start in block.starts.items():
             begins[tensor] = pool, offset + start
             if tensor < len(placements):
@@ -258,9 +258,9 @@ def _planned(
         for number in layout.order if number not in layout.views
     )
     return Plan(
-        steps, placed.placements, found.sizes[0], alignment,
+        steps, placed.placements, placed_blocks.sizes[0], alignment,
         io_in_workspace=layout.io_in_workspace, state_size=layout.state_size, peak=worst,
-        spilled=found.sizes[1:], shared=layout.shared,
+        spilled=placed_blocks.sizes[1:], shared=layout.shared,
     )
 
 

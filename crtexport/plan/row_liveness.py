@@ -155,7 +155,7 @@ def bans(
     a row of each.
     """
     live = first.live & second.live
-    found: set[Interval] = set()
+    intervals: set[Interval] = set()
     known: set[object] = set()
     for meeting in meetings_:
         live[meeting.step] = False
@@ -166,15 +166,15 @@ def bans(
         )
         if key not in known:
             known.add(key)
-            found.update(_while_meeting(first, second, meeting, row_sizes))
+            intervals.update(_while_meeting(first, second, meeting, row_sizes))
     lows, highs = first.starts - second.ends, first.ends - second.starts
     pairs = np.stack([lows, highs])[:, live]
     # Most steps are like the one before, so that few are left to sort.
     new = np.ones(pairs.shape[1], np.bool_)
     new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
     pairs = pairs[:, new]
-    found.update((low, high) for low, high in np.unique(pairs, axis=1).T.tolist())
-    return joined(found)
+    intervals.update((low, high) for low, high in np.unique(pairs, axis=1).T.tolist())
+    return joined(intervals)
 
 
 def _while_meeting(

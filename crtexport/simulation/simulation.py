@@ -121,7 +121,7 @@ class Simulation(Struct, frozen=True, eq=False):
         window = np.frombuffer(array.tobytes(), np.uint8).reshape(rows, row_bytes)
         before = hop * _RESULTS_BEFORE
         given = np.concatenate([np.resize(window, (before, row_bytes)), window])
-        done, count, found = 0, 0, []
+        done, count, results = 0, 0, []
         while done < len(given):
             count = min(count % 3 + 1, len(given) - done)
             memory = _GuardedMemory("rows", count * row_bytes)
@@ -141,8 +141,8 @@ class Simulation(Struct, frozen=True, eq=False):
                 outputs = [_GuardedMemory(t.name, t.type.nbytes) for t in self.outputs]
                 struct = ctypes.byref(_pointers([m.address for m in outputs]))
                 self._checked(f"tvmgen_{self.module}_finish", [*outputs, *pools], struct, *more)
-                found = self._arrays(outputs)
-        return found
+                results = self._arrays(outputs)
+        return results
 
     def _checked(
         self, name: str, memories: Sequence[_GuardedMemory], *arguments: object

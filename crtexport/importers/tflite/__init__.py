@@ -233,7 +233,7 @@ class _Importer:
         return result
 
     def _refuse_unsupported(self, subgraph: Subgraph) -> None:
-        found: dict[str, list[str]] = {}
+        unsupported: dict[str, list[str]] = {}
         known = spectra(subgraph)
         read = {*known, *(index for one in known.values() for index in one.slices)}
         for index, (operator, (code, name)) in enumerate(
@@ -242,13 +242,13 @@ class _Importer:
             without = code in _WITHOUT_DECODER or name in _EXPANDED or index in read
             if self.decoder(code, name) is None and not without:
                 called = self._called(subgraph.tensors, operator.outputs)
-                found.setdefault(name, []).append(f"operator {index}{called}")
-        if not found:
+                unsupported.setdefault(name, []).append(f"operator {index}{called}")
+        if not unsupported:
             return
-        for name in found:
+        for name in unsupported:
             _refuse_other_runtimes(name)
-        lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
-        count = sum(map(len, found.values()))
+        lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in unsupported.items()]
+        count = sum(map(len, unsupported.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
         custom = ", ".join(sorted((*_CUSTOM_DECODERS, *EXPANDED, decode.NAME)))
         raise CrtExportError(

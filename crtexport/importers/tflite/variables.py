@@ -75,7 +75,7 @@ def _options(use: _Use, kind: type[K]) -> K:
 def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key, Tensor]:
     """Returns the values that the subgraphs behind CALL_ONCE assign: constants, as converters write
     them."""
-    found: dict[Key, Tensor] = {}
+    initial: dict[Key, Tensor] = {}
     for call in main.uses(BuiltinOperator.CALL_ONCE):
         number = _options(call, schema.CallOnceOptions).init_subgraph_index
         subgraph = load(number)
@@ -98,8 +98,8 @@ def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key,
                 raise CrtExportError(
                     f"the initial value {value.name!r} is no constant", location=where
                 )
-            found[variables[use.inputs[0]]] = value
-    return found
+            initial[variables[use.inputs[0]]] = value
+    return initial
 
 
 def _dequantize(tensors: TensorTable, use: _Use) -> None:

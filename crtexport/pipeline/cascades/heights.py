@@ -67,23 +67,23 @@ def choices(
     :func:`.bands.cascade`."""
     measuring = _Measuring(costs, nodes, outputs, fed=fed)
     few = max(map(costs.rows, nodes)) <= _FEW_ROWS
-    found: dict[tuple[tuple[int, ...], bool], Choice] = {}
+    tried: dict[tuple[tuple[int, ...], bool], Choice] = {}
     least = math.inf
     idle = 0
     for multiple in _LAST:
         if multiple > costs.rows(nodes[-1]) or idle > 1:
             break
         for heights in _candidates(costs, nodes, multiple):
-            if (heights, False) in found:
+            if (heights, False) in tried:
                 continue
             for rests in (False, True) if few else (False,):
                 choice = measuring.counted(heights, rests)
                 if choice is None:
                     return []
-                found[heights, rests] = choice
-        before, least = least, min(choice.instructions for choice in found.values())
+                tried[heights, rests] = choice
+        before, least = least, min(choice.instructions for choice in tried.values())
         idle = 0 if before - least > _GAIN * costs.total else idle + 1
-    kept = _pareto((one for one in found.values() if one.work.time <= most), measuring)
+    kept = _pareto((one for one in tried.values() if one.work.time <= most), measuring)
     if len(nodes) > _LONG:
         return kept
     return _pareto([*kept, *(

@@ -99,11 +99,11 @@ def _renumbered(node: Node, numbers: Mapping[int, int]) -> Node:
 def _turned(graph: Graph) -> set[int]:
     """Returns the tensors that are turned: those of one row of which each layer that computes rows
     can be turned."""
-    found = {
+    turned = {
         number for number, tensor in enumerate(graph.tensors)
         if _is_row(tensor.type) and graph.constant(number) is None
     }
-    if all(graph.type(tensor).shape[2] == 1 for tensor in found):
+    if all(graph.type(tensor).shape[2] == 1 for tensor in turned):
         return set()
     layers = [node for node in graph.nodes if isinstance(node.op, _TURNED)]
     while True:
@@ -113,11 +113,11 @@ def _turned(graph: Graph) -> set[int]:
                 t for t in (*node.inputs, *node.outputs)
                 if t is not None and graph.constant(t) is None
             }
-            if not (used <= found and _can(graph, node)):
-                fixed |= used & found
+            if not (used <= turned and _can(graph, node)):
+                fixed |= used & turned
         if not fixed:
-            return found
-        found -= fixed
+            return turned
+        turned -= fixed
 
 
 def _is_row(type_: TensorType) -> bool:

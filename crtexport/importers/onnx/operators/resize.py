@@ -54,8 +54,9 @@ def resize(node: OnnxNode) -> Value:
     mode = checked(node.text("mode", "nearest"), MODES, "the mode")
     if node.version == 10:
         everything = tuple(range(len(x.shape)))
-        found = _scaled(x, everything, node.floats(1, "the scales"))
-        return _resized(node, x, found, Resizing(mode, "asymmetric", "floor", -0.75, False, False))
+        target_sizes = _scaled(x, everything, node.floats(1, "the scales"))
+        resizing = Resizing(mode, "asymmetric", "floor", -0.75, False, False)
+        return _resized(node, x, target_sizes, resizing)
     coordinates = node.text("coordinate_transformation_mode", "half_pixel")
     resizing = Resizing(
         mode, checked(coordinates, COORDINATES, "coordinate_transformation_mode"),
@@ -70,13 +71,13 @@ def resize(node: OnnxNode) -> Value:
     )
     sizes = _given(node, 3)
     if sizes:
-        found = _sized(x, axes, tuple(int(size) for size in sizes), policy)
+        target_sizes = _sized(x, axes, tuple(int(size) for size in sizes), policy)
     else:
-        found = _scaled(x, axes, _given(node, 2))
+        target_sizes = _scaled(x, axes, _given(node, 2))
     region = _given(node, 1) if coordinates == "tf_crop_and_resize" else ()
     if coordinates == "tf_crop_and_resize" and len(region) != 2 * len(axes):
         raise CrtExportError(f"a region of {len(region)} numbers for {len(axes)} axes")
-    return _resized(node, x, found, resizing, region, outside)
+    return _resized(node, x, target_sizes, resizing, region, outside)
 
 
 def _given(node: OnnxNode, index: int) -> tuple[float, ...]:

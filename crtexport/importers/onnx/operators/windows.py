@@ -79,7 +79,7 @@ def window_axes(
     axes = len(image)
     strides, spread = _attribute(node, "strides", axes), _attribute(node, "dilations", axes)
     pads = _pads(node, axes)
-    found = []
+    padded_axes = []
     for axis in range(axes):
         size, taps, stride, by = image[axis], kernel[axis], strides[axis], spread[axis]
         extent = (taps - 1) * by + 1
@@ -96,8 +96,8 @@ def window_axes(
                 count += 1
         # What the last window reaches, no more and no less.
         after = max((count - 1) * stride + extent - size - pair[0], 0)
-        found.append(PaddedAxis(taps, stride, by, pair[0], after, count, pair[1]))
-    return found
+        padded_axes.append(PaddedAxis(taps, stride, by, pair[0], after, count, pair[1]))
+    return padded_axes
 
 
 def as_window(axes: Sequence[PaddedAxis]) -> WindowAttributes:
@@ -145,7 +145,7 @@ def transposed_axes(
         raise CrtExportError(f"output_padding {list(extra)}, output_shape {list(output_shape)}")
     output_shape = output_shape[-axes:] if output_shape else ()
     pads = _pads(node, axes)
-    found = []
+    padded_axes = []
     for axis in range(axes):
         stride = strides[axis]
         extent = (kernel[axis] - 1) * spread[axis] + 1
@@ -161,5 +161,5 @@ def transposed_axes(
         else:
             pair = pads[axis]
             size = unpadded - sum(pair)
-        found.append(PaddedAxis(kernel[axis], stride, spread[axis], *pair, size))
-    return found
+        padded_axes.append(PaddedAxis(kernel[axis], stride, spread[axis], *pair, size))
+    return padded_axes
