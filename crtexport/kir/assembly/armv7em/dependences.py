@@ -33,7 +33,7 @@ class BlockFacts(Struct, frozen=True):
     tail: Sequence[int] = ()
 
 
-class Step(Struct, frozen=True, cache_hash=True):
+class DependenceStep(Struct, frozen=True, cache_hash=True):
     """An instruction: the numbers of the values that it ``reads``, ``writes``, and reads ``late``:
     all but addresses and the sum that a product is added to; ``constants`` that it wants in
     registers, and the instructions that come ``before`` others because of this one (``after``).
@@ -56,7 +56,7 @@ class Step(Struct, frozen=True, cache_hash=True):
     product: bool
     sums: bool
 
-    def cycles_behind(self, previous: Step | None) -> int:
+    def cycles_behind(self, previous: DependenceStep | None) -> int:
         """Returns the cycles of the instruction behind another one; None for a branch, or for what
         makes a constant."""
         if previous is None:
@@ -68,7 +68,7 @@ class Step(Struct, frozen=True, cache_hash=True):
             took = self.least
         return took + (late and not previous.accesses)
 
-    def waits_for(self, previous: Step) -> bool:
+    def waits_for(self, previous: DependenceStep) -> bool:
         """Returns whether the instruction takes longer behind another one, or would on some
         cores."""
         if self._base_is_late(previous):
@@ -77,7 +77,7 @@ class Step(Struct, frozen=True, cache_hash=True):
             value in previous.writes for value in self.late
         )
 
-    def _base_is_late(self, previous: Step) -> bool:
+    def _base_is_late(self, previous: DependenceStep) -> bool:
         return self.base in previous.writes and self.base != previous.advanced
 
 
@@ -86,7 +86,7 @@ class Dependences(Struct, frozen=True, cache_hash=True):
     written several times holds one after the other. ``given`` are there before the block, ``kept``
     wanted behind it, of ``values`` in all; ``constants`` are the cycles to make each."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[DependenceStep, ...]
     values: int
     given: tuple[int, ...]
     kept: tuple[int, ...]
@@ -129,7 +129,7 @@ class _Finder:
                 self._after[number].add(last)
         self._sums = {one.adds for one in body if one.adds is not None}
 
-    def step(self, number: int, features: Features) -> Step:
+    def step(self, number: int, features: Features) -> DependenceStep:
         """Returns one of the instructions."""
         one, reads = self._body[number], self._reads[number]
         base = advanced = None
@@ -137,7 +137,7 @@ class _Finder:
             base = reads.get(one.memory.base)
             written = dict(zip(one.writes, self._writes[number], strict=True))
             advanced = written.get(one.memory.base)
-        return Step(
+        return DependenceStep(
             kind=one.kind, least=least_cycles(one, features), reads=tuple(reads.values()),
             writes=self._writes[number],
             late=tuple(reads[r] for r in one.reads if r in reads and r is not one.adds),

@@ -17,7 +17,7 @@ from math import inf
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.armv7em.dependences import Dependences, Step
+from crtexport.kir.assembly.armv7em.dependences import Dependences, DependenceStep
 from crtexport.kir.assembly.armv7em.instructions import Kind
 
 _MOST_FREE = 4
@@ -148,7 +148,7 @@ class _Run:
         self.products = graph.products  # that aren't added yet
         self.sums = graph.begin_sums  # that haven't begun
         self.places: list[int] = []
-        self.last: Step | None = None  # None for a constant, too
+        self.last: DependenceStep | None = None  # None for a constant, too
         self.took = 0
         self.left = graph.least  # cycles that the others take at least
         self.waits, self.users, self.more = list(graph.waits), list(graph.users), list(graph.more)
@@ -241,7 +241,7 @@ class _Run:
                 return larger
         return self.loads[0][1] if self.loads else None
 
-    def _load_behind(self, last: Step) -> int:
+    def _load_behind(self, last: DependenceStep) -> int:
         """Returns the number of the next load; where its address is what the ``last`` one loads,
         rather of one behind it."""
         first = self.loads[0][1]
