@@ -59,9 +59,9 @@ class CommonShift(Struct, frozen=True, eq=False):
 
 
 class Scaling(Struct, frozen=True):
-    """What decides how a layer's sums are scaled. ``sums``: the lowest and the highest reachable
-    one of each channel, bias included. ``zero``: the zero point of the results, which are from
-    ``low`` to ``high``. ``floats``: scaling is ONNX Runtime's, in float32."""
+    """Facts that decide how a layer's sums are scaled. ``sums``: the lowest and the highest
+    reachable one of each channel, bias included. ``zero``: the zero point of the results, which are
+    from ``low`` to ``high``. ``floats``: scaling is ONNX Runtime's, in float32."""
 
     multiplier: Multiplier
     sums: tuple[tuple[int, ...], tuple[int, ...]]
@@ -95,7 +95,7 @@ def common_shift(scaling: Scaling, shifts: Shifts) -> CommonShift | None:
     if firsts is None:
         return None
     for left, right in _pairs(shifts, bound, int(rights.min())):
-        search = _Search(wanted, firsts, (lowest, highest), left, right, shifts.rounded)
+        search = _ShiftSearch(wanted, firsts, (lowest, highest), left, right, shifts.rounded)
         found = search.found(reals, alike=len(multiplier.mantissas) == 1)
         if found is not None:
             return CommonShift(left, right, *found)
@@ -140,7 +140,7 @@ def _firsts_in_floats(reals: npt.NDArray[np.float64], wanted: Ints) -> Ints | No
     return None if smaller.any() else firsts
 
 
-class _Search:
+class _ShiftSearch:
     """A search for addends and multipliers with which results are at least as large as each wanted
     one from its first sum on: ``firsts``, int64[channels, wanted]; ``sums``: the lowest and the
     highest of each channel."""
