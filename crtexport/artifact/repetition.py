@@ -1,5 +1,6 @@
 """Long lists of calls as loops: calls that come again and again, with addresses that move by the
-same number of bytes each time, become the body of a loop. So do parts of a list that come in turn.
+same number of bytes each time, become the body of a loop. So do parts of a list that repeat
+in a cycle.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from crtexport.artifact.model import (
     InputArg,
     OutputArg,
     Repeat,
+    RowRepeat,
     StateArg,
     StatementOf,
-    Turn,
     WorkspaceArg,
 )
 
@@ -68,13 +69,15 @@ def looped(calls: Sequence[Addressed[C]], with_args: WithArgs[C]) -> tuple[State
     return _looped([_Item(call) for call in calls], with_args)
 
 
-def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> tuple[Turn[C], ...]:
+def row_repeats(
+    parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]
+) -> tuple[RowRepeat[C], ...]:
     """Returns ``parts`` of a list of calls, with those once that come again and again."""
     start, period, times = _best_turns(parts) if parts else (0, 0, 0)
     end = start + period * times
     if sum(map(len, parts[start + period : end])) < _CALLS_FOR_A_TURN:
         plain = tuple(looped(part, with_args) for part in parts)
-        return (Turn(plain),) if plain else ()
+        return (RowRepeat(plain),) if plain else ()
     steady = tuple(
         _looped([
             _Item(call, (_difference(_Item(call), _Item(later)),), times)
@@ -83,12 +86,13 @@ def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> 
         for number in range(start, start + period)
     )
     return (
-        *in_turn(parts[:start], with_args), Turn(steady, times), *in_turn(parts[end:], with_args)
+        *row_repeats(parts[:start], with_args), RowRepeat(steady, times),
+        *row_repeats(parts[end:], with_args),
     )
 
 
 _CALLS_FOR_A_TURN = 3
-"""Fewer calls are no more code than finding out which turn it is."""
+"""Fewer calls are no more code than finding out which iteration it is."""
 
 
 def _best_turns(parts: Sequence[Sequence[Addressed[C]]]) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Code for the models of a package, as a board and the user want it: C sources, or LLVM's objects
+"""Code for the models of a package, as a board and the user choose it: C sources, or LLVM's objects
 and an object of constants."""
 
 from __future__ import annotations

@@ -379,7 +379,7 @@ class _Replay:
     def _check_further(self) -> None:
         """The steps for the two results before the last differ in the numbers of rows only, by as
         much for all rows of a tensor. What they read is what was written before, in this or the
-        last turn, so that the same steps go on making results."""
+        last cycle, so that the same steps go on making results."""
         if len(self.results) < 4:
             self.fail("there are too few results to go on from")
         (_, begin, first), (_, middle, second), (_, end, third) = self.results[-4:-1]

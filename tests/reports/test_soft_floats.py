@@ -13,7 +13,7 @@ import pytest
 from crtexport.cli.main import main
 from crtexport.pipeline import driver
 from crtexport.reports.bench import bench
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from tests.cli.support import DIGITS
 from tests.helpers import require
 from tests.tflite_builder import ModelBuilder
@@ -118,7 +118,7 @@ def test_products_take_what_is_said(
     assert main([str(path), "--board", board, "-o", str(tmp_path / "dense.tar")]) == 0
     found = re.search(r"about (\d+) instructions each", capsys.readouterr().err)
     assert found is not None
-    counted = bench(Setting(path, board, driver.ExportOptions())).layers[0]
+    counted = bench(MeasureSetting(path, board, driver.ExportOptions())).layers[0]
     assert counted.macs == 24 * 40
     assert counted.instructions is not None
     assert abs(int(found[1]) / (counted.instructions / counted.macs) - 1) < 0.25

@@ -57,15 +57,15 @@ class _FeedPrinter:
         often this case has run before."""
         lines: list[str] = []
         segment, run = "%number", "0"
-        for number, (turn, row, position) in enumerate(self._feed.places()):
-            period, name = len(turn.segments), f"%turn{number}"
+        for number, (repeat, row, position) in enumerate(self._feed.places()):
+            period, name = len(repeat.segments), f"%turn{number}"
             lines += [
                 f"  {name}.there = icmp uge i32 %number, {row}",
                 f"  {name}.left = sub i32 %number, {row}",
-                f"  {name}.place = urem i32 {name}.left, {period}" if turn.times > 1
+                f"  {name}.place = urem i32 {name}.left, {period}" if repeat.times > 1
                 else f"  {name}.place = add i32 {name}.left, 0",
                 f"  {name}.inside = add i32 {name}.place, {position}",
-                f"  {name}.count = udiv i32 {name}.left, {period}" if turn.times > 1
+                f"  {name}.count = udiv i32 {name}.left, {period}" if repeat.times > 1
                 else f"  {name}.count = add i32 0, 0",
                 f"  {name}.segment = select i1 {name}.there, i32 {name}.inside, i32 {segment}",
                 f"  {name}.run = select i1 {name}.there, i32 {name}.count, i32 {run}",

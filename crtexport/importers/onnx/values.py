@@ -1,6 +1,6 @@
 """Values that names of an ONNX graph stand for: a tensor of the Graph, and how its axes lie in it.
 
-ONNX counts channels before rows and columns (NCHW); the kernels want them last (NHWC). Instead of
+ONNX counts channels before rows and columns (NCHW); kernels have them last (NHWC). Instead of
 moving elements back and forth, a value remembers the order. Its elements are stored as a row of
 *atoms*, sizes whose product is their number; each axis that the ONNX graph knows is a sequence of
 atoms, the slowest first. So a Transpose only renames axes, a Reshape splits and joins them, and

@@ -37,7 +37,7 @@ _LONG = 16
 """Most parts of a cascade of which some are tried alone with more rows."""
 _MOST_TALLER, _TRIED = 3, 3
 """Parts that get more rows so, and those that are tried for each of them."""
-_TURNS = 3
+_RUNS = 3
 """Times that the part with the highest bands runs until memory doesn't grow any more."""
 
 
@@ -187,14 +187,14 @@ class _Measuring:
         costs, nodes = self._costs, self._nodes
         heights, rests = choice.heights, choice.rests
         last = costs.rows(nodes[-1])
-        turns: int | None = _TURNS * max(
+        limit: int | None = _RUNS * max(
             -(-height * costs.unit(number) * last // costs.rows(number))
             for number, height in zip(nodes, heights, strict=True)
         )
         if rests:  # what is left at the end may be what needs most
-            turns = None
+            limit = None
         node = self._node(heights, rests)
-        schedule = row_schedule(costs.graph, node, heights, turns)
+        schedule = row_schedule(costs.graph, node, heights, limit)
         if schedule is None:
             raise ValueError("a cascade whose bands can be counted has a schedule")
         sizes = {tensor: row_bytes(costs.graph, tensor) for tensor in schedule.capacity}
@@ -202,7 +202,7 @@ class _Measuring:
             schedule, sizes, lambda work: costs.of(nodes[work.part], work.rows).facts
         )
         moves = Counter(step.work for step in schedule.steps if isinstance(step.work, RowMove))
-        part = 1.0 if turns is None else min(turns / last, 1)
+        part = 1.0 if limit is None else min(limit / last, 1)
         work = choice.work
         for move, count in moves.items():
             one = costs.moving(move.tensor, move.rows)

@@ -49,7 +49,7 @@ from crtexport.schedules.common.candidates import Candidate, changed
 from crtexport.schedules.common.scratch_room import held, largest
 
 SMALL = 1024
-"""Bytes of weights that may be unpacked whatever memory the other nodes want."""
+"""Bytes of weights that may be unpacked whatever memory the other nodes need."""
 
 
 def of_bytes(context: Context) -> Context:

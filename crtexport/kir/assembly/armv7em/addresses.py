@@ -209,7 +209,7 @@ class Addresses:
     def _inside(self, loop: Loop, around: list[Loop]) -> list[Pointer]:
         """Goes through a loop's body; ``around`` are those around it, it among them. Returns the
         pointers that its iterations move although only copies are used."""
-        ahead: dict[Pointer, int] = {}  # bytes by which pointers are further than accesses want
+        ahead: dict[Pointer, int] = {}  # bytes by which pointers are further than accesses need
         kept: list[Pointer] = []  # of which loops within move copies
         tail: list[Instruction] = []
         body, loop.body = loop.body, []

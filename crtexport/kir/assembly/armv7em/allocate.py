@@ -70,7 +70,7 @@ class Ordered(Struct, frozen=True):
 
 
 class _Unordered(Struct):
-    """Instructions of a block, what their order depends on, and the constants that they want."""
+    """Instructions of a block, what their order depends on, and the constants that they read."""
 
     body: list[Instruction]
     known: Dependences

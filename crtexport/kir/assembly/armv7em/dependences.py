@@ -35,7 +35,7 @@ class BlockFacts(Struct, frozen=True):
 
 class DependenceStep(Struct, frozen=True, cache_hash=True):
     """An instruction: the numbers of the values that it ``reads``, ``writes``, and reads ``late``:
-    all but addresses and the sum that a product is added to; ``constants`` that it wants in
+    all but addresses and the sum that a product is added to; ``constants`` that it reads from
     registers, and the instructions that come ``before`` others because of this one (``after``).
 
     ``base`` is the value that is the address of its access of memory, None where there is none or
@@ -96,7 +96,7 @@ class Dependences(Struct, frozen=True, cache_hash=True):
 def dependences(
     body: Sequence[Instruction], facts: BlockFacts, features: Features
 ) -> tuple[Dependences, tuple[int, ...]]:
-    """Returns the dependences of a block, and the constants that its instructions want, by their
+    """Returns the dependences of a block, and the constants that its instructions read, by their
     numbers."""
     found = _Finder(body, facts)
     made = (constant(STACK, value) for value in found.constants)

@@ -41,7 +41,7 @@ def best_order(block: Dependences, room: int) -> Order | None:
     """Returns the best order that is found in which ``room`` registers are enough; None if none
     is.
 
-    Products and what follows them, as their requantization, may want different preferences: those
+    Products and what follows them, as their requantization, may need different preferences: those
     that are best for all are tried first, then the best for the products with others for the rest.
     """
     graph = _graph(block)
@@ -270,7 +270,7 @@ class _Run:
         while self.live + len(self.made) + more > self.room:
             other = next((value for value in self.made if value not in needed), None)
             if other is None:
-                # The instruction may be the last that wants one, whose register it can have.
+                # The instruction may be the last that reads one, whose register it can have.
                 return self.live + len(self.made) + more <= self.room + sum(
                     self.asked[value] == 1 for value in needed
                 )

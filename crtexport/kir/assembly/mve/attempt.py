@@ -177,7 +177,7 @@ class _Attempt:
         return self.allowed[pipe] & ~taken
 
     def place(self, number: int) -> bool:
-        """Finds a time for an instruction and for the loads that it wants; returns whether there is
+        """Finds a time for an instruction and for the loads that it needs; returns whether there is
         one."""
         step = self.plan.steps[number]
         earliest, end = self._limits(number, step)
@@ -249,7 +249,7 @@ class _Attempt:
         return earliest, end
 
     def _fetch(self, number: int, time: int, pipe: int, tail: bool) -> bool:
-        """Takes a time for an instruction, and for loads of what it wants; returns whether that was
+        """Takes a time for an instruction, and for loads of what it reads; returns whether that was
         possible, else leaves all as it was."""
         begun, starts, levels = self.begun, self.starts[:], self.crowd.levels[:]
         self.undone.clear()
