@@ -248,7 +248,10 @@ class Int8Epilogue(ScalarEpilogue):
         match self.method:
             case RequantMethod.DSP | RequantMethod.FPU | RequantMethod.MUL64:
                 power = ("power", "2**(32 - right shift)")
-                return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), power
+                bias = ("bias", "2 * bias")
+                if self.paired is not None:
+                    bias = "start", "bias (odd ones: 256 times that, and that of the one before)"
+                return bias, ("multiplier", "multiplier (Q31)"), power
             case RequantMethod.MUL64_SHIFT:
                 shift = ("shift", "right shift")
                 return ("bias", "bias"), ("multiplier", "2 * multiplier (Q31)"), shift

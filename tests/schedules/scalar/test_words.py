@@ -181,7 +181,7 @@ def test_sums_begin_with_biases_that_24_bits_hold(
     context = Context(graph, graph.nodes[0])
     for candidate in smlad_channel_pairs.candidates(context):
         lowered = candidate.make()
-        assert ("what its sum begins with" in repr(lowered.args)) == begun, candidate.name
+        assert ("256 times" in repr(lowered.args)) == begun, candidate.name
         for fill in (-128, 127):
             value = np.full((1, 40), fill, np.int8)
             expected = run(graph, operator_table.lower(context), value)
