@@ -56,6 +56,8 @@ _FEW_ROWS = 7
 """Rows of a plane up to which each is spread by instructions of its own: of more, some at once."""
 _FEW = 2
 """Steps along a row up to which each has instructions of its own."""
+_SHORT_PRODUCTS = (RequantMethod.MUL32_ONLY, RequantMethod.MUL64)
+"""Where two products of 32 bits take less time than those of 64 bits."""
 MOST_TAPS = 32
 """Windows up to which each tap has an instruction of its own."""
 LIKELY = 3
@@ -81,7 +83,7 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
     if sums.weight_zero:
         return []
     scaling: ScalarEpilogue | None = None
-    if layout.method is RequantMethod.MUL32_ONLY and dtype is DType.INT8:
+    if layout.method in _SHORT_PRODUCTS and dtype is DType.INT8:
         scaling = Mul32Epilogue.of(context, sums, op.activation)
     if scaling is None:
         epilogue_of = int8_epilogue if dtype is DType.INT8 else Int16Epilogue.of
@@ -126,7 +128,7 @@ def _lower(
     )
     _IntegerPlanes(
         lowering.b, shape, pairs, (x, weights, output, plane), taps, scaling, sums.zero_point,
-        copied=copied,
+        copied=copied, few_registers=layout.method is RequantMethod.MUL32_ONLY,
     ).emit()
     return lowering.finish()
 
@@ -289,14 +291,14 @@ class _IntegerPlanes(Planes):
     def __init__(
         self, b: KernelBuilder, shape: PlaneGeometry, pairs: list[tuple[int, int]],
         buffers: tuple[Buffer, Buffer, Buffer, Buffer], taps: Buffer | None,
-        scaling: ScalarEpilogue,
-        zero_point: int, *, copied: bool,
+        scaling: ScalarEpilogue, zero_point: int, *, copied: bool, few_registers: bool,
     ) -> None:
         """``taps``: where weights are kept, and constants if these are ``copied``, None for
         registers."""
         x, self.weights, self.output, plane = buffers
         super().__init__(b, shape, x, plane, zero_point)
         self.pairs, self.taps, self.scaling, self.copied = pairs, taps, scaling, copied
+        self.few_registers = few_registers
         self.channel: Expr = const(0)
         self.products = [row_products(shape, start, pairs) for start in shape.starts]
         self.kept: list[Expr] = []
@@ -351,7 +353,7 @@ class _IntegerPlanes(Planes):
     def outputs_block(self, begin: Expr, to: Expr, count: int) -> None:
         b, shape, pairs = self.b, self.shape, len(self.pairs)
         begin = b.let("begin", begin)
-        if self.scaling.method is RequantMethod.MUL32_ONLY:
+        if self.few_registers:
             self._few_registers(begin, to, count)
             return
         constants = self._constants()

@@ -102,9 +102,7 @@ def _scaling(layer: IntegerSumLayer, method: RequantMethod) -> ScalarEpilogue | 
     """Returns what scales sums from which 128 times those of weights haven't been taken."""
     totals = LIFT * layer.context.sums(1, 0)[0]
     activation = layer.op.activation
-    short: ScalarEpilogue | None = None
-    if method is RequantMethod.MUL32_ONLY:
-        short = Mul32Epilogue.of(layer.context, layer.sums, activation, -totals)
+    short = Mul32Epilogue.of(layer.context, layer.sums, activation, -totals)
     return short or int8_epilogue(
         layer.context, layer.sums, activation, method, totals
     )

@@ -120,8 +120,13 @@ class ScalarEpilogue(abc.ABC):
 
     @property
     def count(self) -> int:
-        """Words of a channel."""
+        """The number of constants of a channel."""
         return int(self._constants.shape[1])
+
+    @property
+    def stored(self) -> tuple[tuple[str, str], ...]:
+        """The name of each word of a channel in the table, and what it is."""
+        return self.words
 
     @property
     @abc.abstractmethod
@@ -131,26 +136,27 @@ class ScalarEpilogue(abc.ABC):
     def begin(self, lowering: Lowering) -> None:
         """Adds the table of what differs between channels to a kernel."""
         self.b = lowering.b
-        values, meanings = self._constants, [meaning for _, meaning in self.words]
-        note = f"for each output channel: {', '.join(meanings[: self.count])}"
+        values, meanings = self._constants, [meaning for _, meaning in self.stored]
+        width = self._constants.shape[1]
+        note = f"for each output channel: {', '.join(meanings[:width])}"
         if self._alike:
             # Behind the biases, so that layers of one shape can have one kernel.
             values = np.concatenate([values[:, 0], values[0, 1:]])
             note = f"for each output channel: {meanings[0]}; for all of them: " + ", ".join(
-                meanings[1 : self.count]
+                meanings[1:width]
             )
         self._table: Buffer = lowering.derived("scaling", Scalar.I32, values, note)
 
     def value(self, number: Expr, word: int) -> Expr:
-        """A constant of an output channel (index), loaded."""
-        place = add(mul(number, const(self.count)), const(word))
+        """A word of an output channel (index) in the table, loaded."""
+        place = add(mul(number, const(self._constants.shape[1])), const(word))
         if self._alike:
             place = const(len(self._constants) + word - 1) if word else number
-        return self.b.let(self.words[word][0], load(self._table, place))
+        return self.b.let(self.stored[word][0], load(self._table, place))
 
     def values(self, number: Expr) -> tuple[Expr, ...]:
         """All constants of an output channel (index), loaded."""
-        return tuple(self.value(number, word) for word in range(self.count))
+        return tuple(self.value(number, word) for word in range(self._constants.shape[1]))
 
     def start(self, values: Sequence[Expr]) -> Expr:
         """Returns what sums of a channel with these constants begin with."""
