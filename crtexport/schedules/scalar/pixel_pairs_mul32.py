@@ -40,7 +40,7 @@ from crtexport.lowering.registry import Context, Lowered
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer
 from crtexport.schedules.common.im2col_lines import Im2colGather, LineTotals
-from crtexport.schedules.common.loop_tiling import in_steps
+from crtexport.schedules.common.loop_tiling import in_steps, in_steps_of_loops
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
 from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
 from crtexport.schedules.scalar.register_blocks import FEW_CHANNELS, LIFT, MOST_TAPS, Lifted
@@ -187,7 +187,8 @@ class _PixelPairs(BlockedProducts):
                     b.local(f"both_p{first}_c{c}", both), b.local(f"sum_p{first + 1}_c{c}", high)
                 ))
         start = b.let("first", mul(channel, const(words)))
-        in_steps(b, words, self.step, functools.partial(self._words, sums, start))
+        steps = in_steps_of_loops if self.assembled else in_steps
+        steps(b, words, self.step, functools.partial(self._words, sums, start))
         return [
             [total for both, second in of_channel for total in self._apart(both, second)]
             for of_channel in sums
