@@ -190,7 +190,7 @@ class Mul32Epilogue(ScalarEpilogue):
     ) -> None:
         upper, lower, addend, right, *start = constants.T
         self._joined = max(upper.max(initial=0), lower.max(initial=0)) < 1 << _HALF_BITS
-        self._values = constants.shape[1]
+        self._values = int(constants.shape[1])
         if self._joined:
             word = upper << _HALF_BITS + _SHIFT_BITS | lower << _SHIFT_BITS | right
             constants = np.column_stack([word, addend, *start])
