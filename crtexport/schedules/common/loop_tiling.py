@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
-from crtexport.kir.builder import KernelBuilder, const, min_, mul
+from crtexport.kir.builder import KernelBuilder, add, const, min_, mul
 from crtexport.kir.language import Expr
 
 
@@ -100,6 +100,22 @@ def in_steps(
             emit_words(mul(number, const(step)), step)
     if rest:
         emit_words(const(count - rest), rest)
+
+
+def in_steps_of_loops(
+    b: KernelBuilder, count: int, step: int, emit_words: Callable[[Expr, int], None]
+) -> None:
+    """As :func:`in_steps`, but words that are left of several steps come first, one by one: what is
+    done behind the loops needs registers."""
+    whole, rest = divmod(count, step)
+    if not whole:
+        emit_words(const(0), rest)
+        return
+    if rest:
+        with b.loop("left", rest, unroll=1) as number:
+            emit_words(number, 1)
+    with b.loop("step", whole, unroll=1) as number:
+        emit_words(add(mul(number, const(step)), const(rest)), step)
 
 
 def packed_channels(

@@ -89,11 +89,17 @@ def _unrolled(candidates: Iterable[Candidate], copies: int) -> list[Candidate]:
 
 
 def _riscv(context: Context, optimize: str) -> list[Candidate]:
-    from crtexport.schedules.scalar import depthwise_planes, plane_geometry, register_blocks
+    from crtexport.schedules.scalar import (
+        depthwise_planes,
+        paired_planes,
+        plane_geometry,
+        register_blocks,
+    )
 
     return (
         register_blocks.candidates(context, optimize, register_blocks.RISCV)
-        or depthwise_planes.candidates(context, plane_geometry.BYTES)
+        or paired_planes.candidates(context, plane_geometry.PAIRED_HELD)
+        + depthwise_planes.candidates(context, plane_geometry.BYTES)
     )
 
 
@@ -117,6 +123,7 @@ def _arm(context: Context, optimize: str, *, short: bool) -> list[Candidate]:
     from crtexport.schedules.scalar import (
         channel_quads_mul32,
         depthwise_planes,
+        paired_planes,
         pixel_pairs_mul32,
         plane_geometry,
         register_blocks,
@@ -128,7 +135,8 @@ def _arm(context: Context, optimize: str, *, short: bool) -> list[Candidate]:
     ] if short else []
     return (
         pairs + register_blocks.candidates(context, optimize)
-        or depthwise_planes.candidates(context, plane_geometry.WORDS)
+        or paired_planes.candidates(context, plane_geometry.PAIRED_WORDS)
+        + depthwise_planes.candidates(context, plane_geometry.WORDS)
     )
 
 

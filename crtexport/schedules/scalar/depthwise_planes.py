@@ -54,8 +54,14 @@ _SHORT = 8
 """Words of a row up to which each is spread by instructions of its own."""
 _FEW_ROWS = 7
 """Rows of a plane up to which each is spread by instructions of its own: of more, some at once."""
+_PAIRS = 2
+"""Pairs of outputs that leave registers for scaling by products of 64 bits, and for more where
+there is no loop over rows."""
+_NAMES = {False: "planes", True: "paired planes"}
 _FEW = 2
 """Steps along a row up to which each has instructions of its own."""
+_SHORT_PRODUCTS = (RequantMethod.MUL32_ONLY, RequantMethod.MUL64)
+"""Methods of machines on which two products of 32 bits take less time than those of 64 bits."""
 MOST_TAPS = 32
 """Windows up to which each tap has an instruction of its own."""
 LIKELY = 3
@@ -65,9 +71,11 @@ _SMALL = 2
 these the one that looks fastest is compared, too."""
 
 
-def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]:
+def candidates(
+    context: Context, layout: PlaneLayout = PAIRS, kind: type[IntegerPlanes] | None = None
+) -> list[Candidate]:
     """Returns the variants of a node that keeps its operator's rules, by planes; none where it
-    can't be."""
+    can't be. ``kind``: what emits them, where it isn't :class:`IntegerPlanes`."""
     op = context.node.op
     if not isinstance(op, DepthwiseConv2D) or op.dilation[1] != 1:
         return []
@@ -81,7 +89,7 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
     if sums.weight_zero:
         return []
     scaling: ScalarEpilogue | None = None
-    if layout.method is RequantMethod.MUL32_ONLY and dtype is DType.INT8:
+    if layout.method in _SHORT_PRODUCTS and dtype is DType.INT8:
         scaling = Mul32Epilogue.of(context, sums, op.activation)
     if scaling is None:
         epilogue_of = int8_epilogue if dtype is DType.INT8 else Int16Epilogue.of
@@ -89,14 +97,19 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
     if scaling is None:
         return []
     shapes = geometries(context, op, layout)
+    if layout.paired:
+        short = isinstance(scaling, Mul32Epilogue)
+        shapes = [
+            one for one in shapes if one.outputs_per_block <= _PAIRS or (short and one.band > 1)
+        ]
     compared = {*range(1 if layout.outputs_per_block else LIKELY)}
     if layout is PAIRS:
         small = (n for n, shape in enumerate(shapes) if shape.outputs_per_block <= _SMALL)
         compared.update(itertools.islice(small, 1))
     return [
         Candidate(
-            f"planes, {geometry.band} rows, {geometry.outputs_per_block} columns",
-            functools.partial(_lower, context, layout, sums, scaling, geometry),
+            f"{_NAMES[layout.paired]}, {geometry.band} rows, {geometry.outputs_per_block} columns",
+            functools.partial(_lower, context, layout, sums, scaling, geometry, kind),
             rare=number not in compared,
         )
         for number, geometry in enumerate(shapes)
@@ -105,7 +118,7 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
 
 def _lower(
     context: Context, layout: PlaneLayout, sums: IntegerSums, scaling: ScalarEpilogue,
-    shape: PlaneGeometry
+    shape: PlaneGeometry, kind: type[IntegerPlanes] | None,
 ) -> Lowered:
     lowering = Lowering("depthwise_conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
@@ -124,9 +137,9 @@ def _lower(
     taps = None if count <= layout.held else lowering.scratch(
         "taps", Scalar.I32, stored, noalias=False
     )
-    _IntegerPlanes(
+    (kind or IntegerPlanes)(
         lowering.b, shape, pairs, (x, weights, output, plane), taps, scaling, sums.zero_point,
-        copied=copied,
+        copied=copied, few_registers=layout.method is RequantMethod.MUL32_ONLY,
     ).emit()
     return lowering.finish()
 
@@ -150,16 +163,23 @@ class Planes(abc.ABC):
         """``plane``: of ``shape.band_rows`` times ``shape.words``; ``zero``: what padding holds."""
         self.b, self.shape, self.x, self.plane = b, shape, x, plane
         self.zero = const(zero, plane.dtype)
-        pair = (zero & 0xFFFF) | zero << 16
-        self.filler = const(pair if shape.per_word == 2 else zero, plane.dtype)
+        self.filler = self.padding()
+
+    def padding(self) -> Expr:
+        """Returns a word of nothing but padding."""
+        zero = self.zero.value
+        if self.shape.per_word == 2:
+            zero = (int(zero) & 0xFFFF) | int(zero) << 16
+        return const(zero, self.plane.dtype)
 
     @abc.abstractmethod
     def prepare(self, channel: Expr) -> None:
         """Emits what is done once for an output channel of a band."""
 
     @abc.abstractmethod
-    def outputs_block(self, begin: Expr, to: Expr, count: int) -> None:
-        """Makes ``count`` neighbouring outputs, from ``to`` on, of words from ``begin`` on."""
+    def outputs_block(self, begin: Expr, to: Expr, count: int, *, lone: int = 0) -> None:
+        """Makes the outputs of ``count`` neighbouring places, from ``to`` on, of words from
+        ``begin`` on; the last ``lone`` have one less."""
 
     def emit(self) -> None:
         """Bands of all images, and in them channel by channel."""
@@ -179,10 +199,10 @@ class Planes(abc.ABC):
 
     # -- the plane
 
-    def _columns(self, word: int) -> range:
+    def _columns(self, word: int) -> list[int]:
         """Returns the columns of the image in a word, which may be outside."""
         first = self.shape.per_word * word - self.shape.pad_before[1]
-        return range(first, first + self.shape.per_word)
+        return [first + offset for offset in self.shape.offsets]
 
     def _kinds(self) -> tuple[list[int], list[int], list[int]]:
         """Returns the words of a row that lie in the image, on its edge, outside."""
@@ -190,8 +210,8 @@ class Planes(abc.ABC):
         edge: list[int] = []
         outside: list[int] = []
         for word in range(self.shape.words):
-            count = sum(0 <= c < self.shape.x[2] for c in self._columns(word))
-            kind = edge if 0 < count < self.shape.per_word else inside if count else outside
+            there = [0 <= c < self.shape.x[2] for c in self._columns(word)]
+            kind = inside if all(there) else edge if any(there) else outside
             kind.append(word)
         return inside, edge, outside
 
@@ -242,7 +262,7 @@ class Planes(abc.ABC):
                 self._value(start, const(c)) if 0 <= c < self.shape.x[2] else self.zero
                 for c in self._columns(word)
             ]
-            self._put(row, const(word), _i32("arm_pkhbt", *halves))
+            self._put(row, const(word), self.joined(*halves))
         if len(inside) <= _SHORT:
             for word in inside:
                 self._spread_word(start, row, const(word), const(self._columns(word)[0]))
@@ -254,8 +274,12 @@ class Planes(abc.ABC):
                 self._spread_word(start, row, add(number, const(inside[0])), column)
 
     def _spread_word(self, start: Expr, row: Expr, word: Expr, column: Expr) -> None:
-        values = [self._value(start, add(column, const(i))) for i in range(self.shape.per_word)]
-        self._put(row, word, values[0] if len(values) == 1 else _i32("arm_pkhbt", *values))
+        values = [self._value(start, add(column, const(i))) for i in self.shape.offsets]
+        self._put(row, word, values[0] if len(values) == 1 else self.joined(*values))
+
+    def joined(self, first: Expr, second: Expr) -> Expr:
+        """Returns the word of two columns."""
+        return _i32("arm_pkhbt", first, second)
 
     def _value(self, start: Expr, column: Expr) -> Expr:
         at = add(start, mul(column, const(self.shape.x[3])))
@@ -266,37 +290,38 @@ class Planes(abc.ABC):
     def _outputs(self, n: Expr, top: Expr, channel: Expr) -> None:
         """Emits all outputs of a channel in a band."""
         b, shape = self.b, self.shape
-        columns, outputs_per_block = shape.y[2], shape.outputs_per_block
+        places, outputs_per_block = shape.places, shape.outputs_per_block
+        count = (places - shape.lone) // outputs_per_block
+        left = places - count * outputs_per_block
         with b.loop("out_row", shape.band) as row:
             line = b.let("line", flat_index([n, add(top, row), const(0), channel], shape.y))
             first = b.let("first", mul(row, const(shape.stride[0] * shape.words)))
             step = shape.stride[1] * outputs_per_block // shape.per_word
-            if columns // outputs_per_block:
-                count = columns // outputs_per_block
+            if count:
                 with b.loop("column", count, unroll=count if count <= _FEW else 1) as column:
                     begin = add(first, mul(column, const(step)))
                     to = add(line, mul(column, const(outputs_per_block * shape.y[3])))
                     self.outputs_block(begin, to, outputs_per_block)
-            if columns % outputs_per_block:
-                begin = add(first, const(columns // outputs_per_block * step))
-                to = add(line, const((columns - columns % outputs_per_block) * shape.y[3]))
-                self.outputs_block(begin, to, columns % outputs_per_block)
+            if left:
+                begin = add(first, const(count * step))
+                to = add(line, const((places - left) * shape.y[3]))
+                self.outputs_block(begin, to, left, lone=shape.lone)
 
 
-class _IntegerPlanes(Planes):
+class IntegerPlanes(Planes):
     """int8 or int16 times int8, scaled."""
 
     def __init__(
         self, b: KernelBuilder, shape: PlaneGeometry, pairs: list[tuple[int, int]],
         buffers: tuple[Buffer, Buffer, Buffer, Buffer], taps: Buffer | None,
-        scaling: ScalarEpilogue,
-        zero_point: int, *, copied: bool,
+        scaling: ScalarEpilogue, zero_point: int, *, copied: bool, few_registers: bool,
     ) -> None:
         """``taps``: where weights are kept, and constants if these are ``copied``, None for
         registers."""
         x, self.weights, self.output, plane = buffers
         super().__init__(b, shape, x, plane, zero_point)
         self.pairs, self.taps, self.scaling, self.copied = pairs, taps, scaling, copied
+        self.few_registers = few_registers
         self.channel: Expr = const(0)
         self.products = [row_products(shape, start, pairs) for start in shape.starts]
         self.kept: list[Expr] = []
@@ -311,7 +336,7 @@ class _IntegerPlanes(Planes):
             """Returns the weight of a tap (i32), computed once where several words have it."""
             if tap not in known:
                 at = add(const(tap * shape.y[3]), channel)
-                value = self.scaling.moved(cast(load(self.weights, at), Scalar.I32))
+                value = self.weight(cast(load(self.weights, at), Scalar.I32))
                 several = sum(tap % shape.kernel[1] in pair for pair in self.pairs) > 1
                 known[tap] = self.b.let(f"weight{tap}", value) if several else value
             return known[tap]
@@ -329,6 +354,10 @@ class _IntegerPlanes(Planes):
             for value in self.scaling.values(channel):
                 self._keep(value)
 
+    def weight(self, value: Expr) -> Expr:
+        """Returns a weight (i32) as sums want it."""
+        return self.scaling.moved(value)
+
     def _keep(self, value: Expr) -> None:
         if self.taps is None:
             self.kept.append(self.b.let(f"taps{len(self.kept)}", value))
@@ -337,7 +366,7 @@ class _IntegerPlanes(Planes):
         self.b.store(self.taps, place, value)
         self.kept.append(load(self.taps, place))
 
-    def _constants(self) -> list[Expr]:
+    def constants(self) -> list[Expr]:
         """Returns the constants of the channel, loaded."""
         if not self.copied:
             return list(self.scaling.values(self.channel))
@@ -348,13 +377,14 @@ class _IntegerPlanes(Planes):
             for name, value in zip(names, kept, strict=False)
         ]
 
-    def outputs_block(self, begin: Expr, to: Expr, count: int) -> None:
+    def outputs_block(self, begin: Expr, to: Expr, count: int, *, lone: int = 0) -> None:
+        del lone
         b, shape, pairs = self.b, self.shape, len(self.pairs)
         begin = b.let("begin", begin)
-        if self.scaling.method is RequantMethod.MUL32_ONLY:
+        if self.few_registers:
             self._few_registers(begin, to, count)
             return
-        constants = self._constants()
+        constants = self.constants()
         totals = [self.scaling.start(constants)] * count
         for ky in range(shape.kernel[0]):
             line = ky * shape.dilation[0] * shape.words
@@ -405,7 +435,7 @@ class _IntegerPlanes(Planes):
                     totals[i] = b.let(
                         f"total_ky{ky}_kx{tap}_x{i}", add(totals[i], mul(value, weights[tap]))
                     )
-        constants = self._constants()
+        constants = self.constants()
         for i, total in enumerate(totals):
             with b.named(f"x{i}"):
                 result = b.let("result", self.scaling.made(total, constants))

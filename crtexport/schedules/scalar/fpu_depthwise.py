@@ -55,7 +55,8 @@ class _RealPlanes(Planes):
                 weight = cast(cast(weight, Scalar.I32), Scalar.F32)
             self._taps.append(b.let(f"weight_tap{tap}", weight))
 
-    def outputs_block(self, begin: Expr, to: Expr, count: int) -> None:
+    def outputs_block(self, begin: Expr, to: Expr, count: int, *, lone: int = 0) -> None:
+        del lone
         b, shape = self.b, self.shape
         begin = b.let("begin", begin)
         width, stride = shape.kernel[1], shape.stride[1]

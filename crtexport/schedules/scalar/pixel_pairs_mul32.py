@@ -40,7 +40,7 @@ from crtexport.lowering.registry import Context, Lowered
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer
 from crtexport.schedules.common.im2col_lines import Im2colGather, LineTotals
-from crtexport.schedules.common.loop_tiling import in_steps
+from crtexport.schedules.common.loop_tiling import in_steps, in_steps_of_loops
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
 from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
 from crtexport.schedules.scalar.register_blocks import FEW_CHANNELS, LIFT, MOST_TAPS, Lifted
@@ -102,9 +102,7 @@ def _scaling(layer: IntegerSumLayer, method: RequantMethod) -> ScalarEpilogue | 
     """Returns what scales sums from which 128 times those of weights haven't been taken."""
     totals = LIFT * layer.context.sums(1, 0)[0]
     activation = layer.op.activation
-    short: ScalarEpilogue | None = None
-    if method is RequantMethod.MUL32_ONLY:
-        short = Mul32Epilogue.of(layer.context, layer.sums, activation, -totals)
+    short = Mul32Epilogue.of(layer.context, layer.sums, activation, -totals)
     return short or int8_epilogue(
         layer.context, layer.sums, activation, method, totals
     )
@@ -189,7 +187,8 @@ class _PixelPairs(BlockedProducts):
                     b.local(f"both_p{first}_c{c}", both), b.local(f"sum_p{first + 1}_c{c}", high)
                 ))
         start = b.let("first", mul(channel, const(words)))
-        in_steps(b, words, self.step, functools.partial(self._words, sums, start))
+        steps = in_steps_of_loops if self.assembled else in_steps
+        steps(b, words, self.step, functools.partial(self._words, sums, start))
         return [
             [total for both, second in of_channel for total in self._apart(both, second)]
             for of_channel in sums

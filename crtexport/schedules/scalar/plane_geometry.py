@@ -19,6 +19,9 @@ TALL = 6
 _WIDE = 6
 """Most neighbouring outputs whose sums leave registers for what they are made of."""
 
+_PAIRS = 3
+"""The same for pairs of outputs, each of which has two sums."""
+
 
 class PlaneLayout(Struct, frozen=True):
     """Planes of integers for a machine.
@@ -26,6 +29,7 @@ class PlaneLayout(Struct, frozen=True):
     ``columns``: of a ``value`` of the plane, where the input is int8. ``outputs_per_block``:
     neighbouring outputs that are made at once, by preference: the first that divides a row; none
     where any number may be. ``held``: most weights of a window that are kept in registers.
+    ``paired``: words have two columns that are far from each other (:class:`PairedGeometry`).
     """
 
     columns: int
@@ -33,6 +37,7 @@ class PlaneLayout(Struct, frozen=True):
     outputs_per_block: tuple[int, ...]
     held: int
     method: RequantMethod
+    paired: bool = False
 
 
 PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.DSP)
@@ -40,6 +45,8 @@ FLOAT_PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.FPU)
 WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64)
 LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY)
 BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
+PAIRED_WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64, paired=True)
+PAIRED_HELD = PlaneLayout(1, Scalar.I32, (2, 1), 12, RequantMethod.MUL64_SHIFT, paired=True)
 
 
 class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
@@ -50,14 +57,15 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
     per_word: int
     outputs_per_block: int
 
-    @staticmethod
+    @classmethod
     def banded(
-        context: Context, op: DepthwiseConv2D, per_word: int, outputs_per_block: int, band: int = 0
+        cls, context: Context, op: DepthwiseConv2D, per_word: int, outputs_per_block: int,
+        band: int = 0,
     ) -> PlaneGeometry:
         """Returns the geometry with bands of ``band`` rows, or of those that take the fewest
         cycles."""
         x, y, w = context.input(0).shape, context.output().shape, context.input(1).shape
-        found = PlaneGeometry(
+        found = cls(
             x, y, (w[1], w[2]), op.stride, op.dilation, (op.padding.top, op.padding.left),
             band=band or 1, per_word=per_word, outputs_per_block=outputs_per_block,
         )
@@ -84,9 +92,24 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
         return range(min(first, self.band_rows), max(min(self.x[1] - last, self.band_rows), first))
 
     @property
+    def places(self) -> int:
+        """The number of columns in a row of the plane at which windows begin."""
+        return self.y[2]
+
+    @property
+    def lone(self) -> int:
+        """The number of places, at the end of a row, that have an output less than others."""
+        return 0
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The distances of the columns of a word from the first one."""
+        return tuple(range(self.per_word))
+
+    @property
     def words(self) -> int:
         """Returns the words of a row of the plane."""
-        last = (self.y[2] - 1) * self.stride[1] + self.kernel[1] - 1
+        last = (self.places - 1) * self.stride[1] + self.kernel[1] - 1
         return last // self.per_word + 1
 
     def nbytes(self, size: int) -> int:
@@ -102,7 +125,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
     def ends_in_words(self) -> bool:
         """Returns whether each block of a row's outputs begins where a word does."""
         return (
-            self.outputs_per_block >= self.y[2]
+            self.outputs_per_block >= self.places
             or self.outputs_per_block * self.stride[1] % self.per_word == 0
         )
 
@@ -126,17 +149,40 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
     def cycles(self) -> float:
         """Returns the cycles of a channel, by rough count, of instructions that are ordered
         well."""
-        columns, most = self.y[2], self.outputs_per_block
+        columns, most = self.places, self.outputs_per_block
         row = 0.0
         for count, times in ((most, columns // most), (columns % most, 1 if columns % most else 0)):
             if times:
                 products, loads = self._block(count)
                 row += times * (products + 4 * count + _LOAD * loads + _BLOCK)
-        inside = self.words * (_LOAD * self.per_word + self.per_word) + _ROW
+        inside = self.words * (_LOAD * len(self.offsets) + len(self.offsets)) + _ROW
         edges = (self.band_rows - len(self.rows_inside)) * _EDGE * (self.bands > 1)
         taps = self.kernel[0] * self.kernel[1] * _TAP + _CHANNEL
         spread = self.band_rows if self.bands > 1 else len(self.rows_inside)
         return self.bands * (self.band * (row + _ROW) + spread * inside + edges + taps)
+
+
+class PairedGeometry(PlaneGeometry, frozen=True, kw_only=True):
+    """Words of two columns, so far from each other that windows of the first column's output and of
+    one behind half of the row see the halves of the same words: ``outputs_per_block`` neighbouring
+    words make twice as many outputs."""
+
+    @property
+    def places(self) -> int:
+        return -(-self.y[2] // 2)
+
+    @property
+    def lone(self) -> int:
+        return self.y[2] % 2
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return 0, self.places * self.stride[1]
+
+    def _block(self, count: int) -> tuple[int, int]:
+        taps, words = self.kernel[0] * self.kernel[1], self.starts[count - 1] + self.kernel[1]
+        products = count * (2 * taps + 2 * -(-taps // 2) + 4)
+        return products, self.kernel[0] * (words + self.kernel[1]) + 3
 
 
 _LOAD, _BLOCK, _ROW, _EDGE, _TAP, _CHANNEL = 1.25, 9, 5, 8, 3, 25
@@ -187,16 +233,19 @@ def weight_pairs(shape: PlaneGeometry) -> list[tuple[int, int]]:
 def geometries(context: Context, op: DepthwiseConv2D, layout: PlaneLayout) -> list[PlaneGeometry]:
     """Returns what may be chosen from, the usual one first."""
     columns, rows = context.output().shape[2], context.output().shape[1]
+    kind = PairedGeometry if layout.paired else PlaneGeometry
+    columns = -(-columns // 2) if layout.paired else columns
     if layout.outputs_per_block:
         counts = layout.outputs_per_block
         most = next((n for n in counts if columns % n == 0), counts[0])
-        usual = PlaneGeometry.banded(context, op, layout.columns, most)
+        usual = kind.banded(context, op, layout.columns, most)
         others = range(1, min(rows, TALL) + 1)
         return [usual, *(replace(usual, band=n) for n in others if n != usual.band)]
     bands = {*range(1, min(rows, TALL) + 1), *_whole(context, op, layout)}
+    wide = _PAIRS if layout.paired else _WIDE
     found = (
-        PlaneGeometry.banded(context, op, layout.columns, count, band)
-        for count in range(1, min(columns, _WIDE) + 1) for band in sorted(bands)
+        kind.banded(context, op, layout.columns, count, band)
+        for count in range(1, min(columns, wide) + 1) for band in sorted(bands)
     )
     return sorted((one for one in found if one.ends_in_words), key=lambda one: one.cycles)
 
@@ -205,8 +254,9 @@ def _whole(context: Context, op: DepthwiseConv2D, layout: PlaneLayout) -> Iterat
     """Yields the rows of the whole output, if a plane of them takes no more memory: where bands
     make the output trail the input, a whole one lets it replace that, channel by channel."""
     rows = context.output().shape[1]
-    whole = PlaneGeometry.banded(context, op, layout.columns, 1, rows)
-    banded = PlaneGeometry.banded(context, op, layout.columns, 1)
+    kind = PairedGeometry if layout.paired else PlaneGeometry
+    whole = kind.banded(context, op, layout.columns, 1, rows)
+    banded = kind.banded(context, op, layout.columns, 1)
     _, _, width, channels = whole.x
     behind = (banded.band_rows - banded.band * whole.stride[0]) // 2 * width * channels
     size = layout.value.itemsize

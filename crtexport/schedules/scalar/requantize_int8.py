@@ -127,8 +127,13 @@ class ScalarEpilogue(abc.ABC):
 
     @property
     def count(self) -> int:
-        """Returns the words of a channel."""
+        """Returns the number of constants of a channel."""
         return int(self._constants.shape[1])
+
+    @property
+    def stored(self) -> tuple[tuple[str, str], ...]:
+        """Returns the name of each word of a channel in the table, and what it is."""
+        return self.words
 
     @property
     @abc.abstractmethod
@@ -139,13 +144,14 @@ class ScalarEpilogue(abc.ABC):
         """Adds the table of what differs between channels to a kernel."""
         self.b = lowering.b
         self._common: tuple[Expr, ...] = ()
-        values, meanings = self._constants, [meaning for _, meaning in self.words]
-        note = f"for each output channel: {', '.join(meanings[: self.count])}"
+        values, meanings = self._constants, [meaning for _, meaning in self.stored]
+        width = self._constants.shape[1]
+        note = f"for each output channel: {', '.join(meanings[:width])}"
         if self._alike:
             # Behind the biases, so that layers of one shape can have one kernel.
             values = np.concatenate([self._constants[:, 0], self._constants[0, 1:]])
             note = f"for each output channel: {meanings[0]}; for all of them: " + ", ".join(
-                meanings[1 : self.count]
+                meanings[1:width]
             )
         if self.paired is not None:
             values, note = self.paired.arranged(self._constants), f"{note}; in blocks of channels"
@@ -154,12 +160,12 @@ class ScalarEpilogue(abc.ABC):
     def load_common(self) -> None:
         """Loads what all channels have in common, for what follows."""
         if self._alike:
-            words = range(1, self.count)
+            words = range(1, self._constants.shape[1])
             self._common = tuple(self.value(const(0), word) for word in words)
 
     def value(self, number: Expr, word: int) -> Expr:
-        """Returns a constant of an output channel (index), loaded."""
-        place = add(mul(number, const(self.count)), const(word))
+        """Returns a word of an output channel (index) in the table, loaded."""
+        place = add(mul(number, const(self._constants.shape[1])), const(word))
         if self._alike:
             place = const(len(self._constants) + word - 1) if word else number
         return self._loaded(place, word)
@@ -167,11 +173,11 @@ class ScalarEpilogue(abc.ABC):
     def _loaded(self, place: Expr, word: int) -> Expr:
         if word and self._common:
             return self._common[word - 1]
-        return self.b.let(self.words[word][0], load(self._table, place))
+        return self.b.let(self.stored[word][0], load(self._table, place))
 
     def values(self, number: Expr) -> tuple[Expr, ...]:
         """Returns all constants of an output channel (index), loaded."""
-        return tuple(self.value(number, word) for word in range(self.count))
+        return tuple(self.value(number, word) for word in range(self._constants.shape[1]))
 
     def start(self, values: Sequence[Expr]) -> Expr:
         """Returns what sums of a channel with these constants begin with."""

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
-from crtexport.kir.builder import add, cast, clamp, i32, mul, shr
+from crtexport.kir.builder import add, and_, cast, clamp, const, i32, mul, shl, shr
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.result_steps import ResultSteps
@@ -50,6 +50,8 @@ _FEWER = 3
 """Lengths of multipliers that are tried."""
 _BEGINNINGS = 16
 """Numbers that sums may begin with, where products lose bits."""
+_HALF_BITS, _SHIFT_BITS = 13, 5
+"""Bits of the halves of a multiplier, and of a shift, that fit a word together."""
 _LOST = (9, 6, 7, 5, 8)
 """Bits that products may lose: so many fewer than the halves have."""
 
@@ -180,12 +182,19 @@ class ShortSteps(ResultSteps):
 class Mul32Epilogue(ScalarEpilogue):
     """int8 results of short sums; biases are part of the addends.
 
-    ``constants``: as :func:`constants_of` has them, and maybe what sums begin with.
+    ``constants``: as :func:`constants_of` has them, and maybe what sums begin with. Where both
+    halves of all multipliers fit, they and the shift are in one word of the table.
     """
 
     def __init__(
         self, constants: npt.NDArray[np.int32], bits: int, lost: int, limits: tuple[int, int]
     ) -> None:
+        upper, lower, addend, right, *start = constants.T
+        self._joined = max(upper.max(initial=0), lower.max(initial=0)) < 1 << _HALF_BITS
+        self._values = int(constants.shape[1])
+        if self._joined:
+            word = upper << _HALF_BITS + _SHIFT_BITS | lower << _SHIFT_BITS | right
+            constants = np.column_stack([word, addend, *start])
         super().__init__(constants, RequantMethod.MUL32_ONLY, 0)
         self._bits, self._lost, self._range = bits, lost, limits
 
@@ -207,6 +216,31 @@ class Mul32Epilogue(ScalarEpilogue):
         return Mul32Epilogue(constants, bits, lost, limits)
 
     @property
+    def count(self) -> int:
+        return self._values
+
+    @property
+    def stored(self) -> tuple[tuple[str, str], ...]:
+        if not self._joined:
+            return self.words
+        joined = (
+            f"upper half of the multiplier * 2**{_HALF_BITS + _SHIFT_BITS}, its lower "
+            f"{self._bits} bits * 2**{_SHIFT_BITS}, and the right shift"
+        )
+        return (("joined", joined), self.words[2], self.words[4])
+
+    def values(self, number: Expr) -> tuple[Expr, ...]:
+        if not self._joined:
+            return super().values(number)
+        joined, addend, *start = super().values(number)
+        let, word = self.b.let, cast(joined, Scalar.U32)
+        upper = let("upper", shr(joined, i32(_HALF_BITS + _SHIFT_BITS)))
+        above = const(32 - _HALF_BITS - _SHIFT_BITS, Scalar.U32)
+        lower = cast(shr(shl(word, above), const(32 - _HALF_BITS, Scalar.U32)), Scalar.I32)
+        right = let("shift", and_(joined, i32((1 << _SHIFT_BITS) - 1)))
+        return upper, let("lower", lower), addend, right, *start
+
+    @property
     def words(self) -> tuple[tuple[str, str], ...]:
         return (
             ("upper", "upper half of the multiplier"),
@@ -220,7 +254,8 @@ class Mul32Epilogue(ScalarEpilogue):
 
     def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
         upper, lower, addend, right = values[:4]
-        above, below = mul(total, upper), shr(mul(total, lower), i32(self._bits + self._lost))
+        above = self.b.let("above", mul(total, upper))
+        below = shr(self.b.let("below", mul(total, lower)), i32(self._bits + self._lost))
         if self._lost:
             above = shr(above, i32(self._lost))
         scaled = self.b.let("scaled", shr(add(above, below, addend), right))

@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.importers import load
+from crtexport.kir import interpreter
+from crtexport.kir.builder import add, const
+from crtexport.kir.builder import load as load_element
+from crtexport.kir.language import Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
-from crtexport.lowering.registry import Context
+from crtexport.lowering.registry import Context, Derived, Lowering
 from crtexport.mlf.reader import open_package
-from crtexport.schedules.scalar.requantize_mul32 import ShortSteps, constants_of
+from crtexport.schedules.scalar.requantize_mul32 import Mul32Epilogue, ShortSteps, constants_of
 from crtexport.support.fixedpoint import Rounding, multiply_by_quantized_multiplier
 from tests.helpers import require
+from tests.lowered import values_of
+from tests.schedules.scalar.test_words import dense
 from tests.tflite_builder import ModelBuilder, run_reference
 
 HIGHEST = (127, 90, 0)
@@ -145,3 +151,41 @@ def test_windows_are_scaled_so_on_cortex_m0(emit: str, tmp_path: Path) -> None:
     rows = crtexport.run(package, {given_.field: values}).outputs
     for value, row in zip(values, rows, strict=True):
         np.testing.assert_array_equal(row[0], run_reference(content, value)[0])
+
+
+@pytest.mark.parametrize("start", [False, True])
+@pytest.mark.parametrize(("largest", "width"), [((1 << 13) - 1, 2), (1 << 13, 4)])
+def test_short_halves_and_the_shift_share_a_word(
+    largest: int, width: int, start: bool, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(6)
+    channels, bits = 5, 8
+    table = np.column_stack([
+        rng.integers(0, 4, channels), rng.integers(1 << 12, 1 << 13, channels),
+        rng.integers(-(1 << 18), 1 << 18, channels), rng.integers(13, 16, channels),
+        rng.integers(-999, 999, channels),
+    ])[:, : 5 if start else 4].astype(np.int32)
+    table[1, 0] = table[2, 1] = largest
+    table[3, 3] = 31
+    graph = dense(tmp_path, np.ones((2, 2), np.int64))
+    lowering = Lowering("scale", Context(graph, graph.nodes[0]))
+    b, totals = lowering.b, rng.integers(-(1 << 16), 1 << 16, 64).astype(np.int32)
+    given_ = b.buffer("sums", Scalar.I32, len(totals))
+    result = b.buffer("results", Scalar.I8, channels * len(totals), writable=True)
+    scaling = Mul32Epilogue(table, bits, 0, (-100, 101))
+    scaling.begin(lowering)
+    for channel in range(channels):
+        values = scaling.values(const(channel))
+        assert len(values) == table.shape[1]
+        with b.loop("i", len(totals)) as i:
+            scaled = scaling.finished(load_element(given_, i), values)
+            b.store(result, add(i, const(channel * len(totals))), scaled)
+    (stored,) = (values_of(arg) for arg in lowering.finish().args if isinstance(arg, Derived))
+    assert stored.size == channels * (width + start)
+    found = np.zeros(channels * len(totals), np.int8)
+    interpreter.run(b.finish(), [totals, found, stored.reshape(-1)])
+    upper, lower, addend, right = table[:, :4, None].swapaxes(0, 1).astype(np.int64)
+    begun = totals + (table[:, 4:] if start else 0)
+    wanted = np.clip((begun * upper + (begun * lower >> bits) + addend) >> right, -100, 101)
+    assert len(np.unique(wanted)) > 50
+    np.testing.assert_array_equal(found.reshape(channels, -1), wanted)
