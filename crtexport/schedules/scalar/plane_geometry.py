@@ -93,7 +93,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def places(self) -> int:
-        """The number of columns in a row of the plane at which windows begin."""
+        """Where windows begin in a row of the plane."""
         return self.y[2]
 
     @property
@@ -103,7 +103,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The distances of the columns of a word from the first one."""
+        """How far the columns of a word are behind the first one."""
         return tuple(range(self.per_word))
 
     @property
