@@ -1,5 +1,6 @@
 """Sums of four output channels at once become results: of int8 with TFLite's two roundings, or as
-ONNX Runtime's in float32.
+ONNX Runtime's in float32; both with :mod:`crtexport.schedules.mve.common_shift` where that gives
+the same.
 
 What a vector of channels needs lies side by side: its biases, multipliers and shifts, so that one
 pointer finds all.
@@ -27,6 +28,7 @@ from crtexport.lowering.numerics.requantize import (
 )
 from crtexport.lowering.registry import Context, Lowering
 from crtexport.schedules.common import requantize_int16
+from crtexport.schedules.mve.common_shift import CommonShift, Scaling, common_shift
 from crtexport.support.fixedpoint import Rounding
 
 LANES = 4
@@ -74,6 +76,7 @@ class Sums:
         self.vector = Scalar.I16X8 if context.input(0).dtype is DType.INT16 else Scalar.I8X16
         self.steps: list[tuple[str, npt.NDArray[np.int64]]] = []
         self.long, self.bound = False, sums.bound
+        self.common: CommonShift | None = None
         self.folded, self.multiplier, self.zero_in = sums.folded, sums.multiplier, sums.zero_point
         out = context.output()
         self.floats = sums.rounding is Rounding.FLOAT
@@ -89,6 +92,8 @@ class Sums:
         """Numbers of each channel that scaling reads."""
         if self.steps:
             return len(self.steps)
+        if self.common is not None:
+            return 1 + (len(self.multiplier.mantissas) > 1)
         many, shifts = len(self.multiplier.mantissas) > 1, self.multiplier.shifts
         return 1 + many * (1 + (min(shifts) < 0) + (max(shifts) > 0))
 
@@ -119,7 +124,19 @@ class Sums:
         found = Sums(context, sums, op.activation)
         if sums.wide:
             return found if found._scale(sums) else None
-        return found if sums.bound < 1 << 31 else None
+        if sums.bound >= 1 << 31:
+            return None
+        if found.vector is Scalar.I8X16:
+            found.common = found._common_shift(sums)
+        return found
+
+    def _common_shift(self, sums: IntegerSums) -> CommonShift | None:
+        reach = sums.magnitudes * -DType.INT8.limits[0]
+        ends = (sums.folded - reach).tolist(), (sums.folded + reach).tolist()
+        return common_shift(Scaling(
+            self.multiplier, (tuple(ends[0]), tuple(ends[1])), self.zero, self.low, self.high,
+            self.floats,
+        ))
 
     def _scale(self, sums: IntegerSums) -> bool:
         """Decides how sums are scaled that TFLite has in 64 bits; whether they can be."""
@@ -159,30 +176,49 @@ class Scaler:
         self._left = max(shifts) > 0
         self._some_right = min(shifts) < 0
         self._single = len(sums.multiplier.mantissas) == 1
-        if sums.steps:
-            parts = [_lanes(column, order) for _, column in sums.steps]
-            meanings = [_MEANINGS[name] for name, _ in sums.steps]
-        else:
-            folded = (sums.folded + plus).astype(np.uint32).astype(np.int32).astype(np.int64)
-            parts, meanings = [_lanes(folded, order)], ["bias"]
-        if sums.floats:
-            scales = _lanes(sums.multiplier.reals, order).astype(np.float32)
-            parts.append(scales.view(np.int32).astype(np.int64))
-            meanings.append("scale (a float's encoding)")
-        elif not sums.steps and not self._single:
-            parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
-            meanings.append("multiplier (Q31)")
-            right = np.minimum(np.array(shifts), 0)
-            if self._some_right:
-                parts.append(_lanes(right, order))
-                meanings.append("right shift, negative")
-            if self._left:
-                parts.append(_lanes(np.maximum(np.array(shifts), 0), order))
-                meanings.append("left shift")
+        parts, meanings = (
+            self._own(order, plus) if sums.common is None
+            else self._common(sums.common, order, plus)
+        )
         table = np.stack(parts, axis=1).astype(np.int32)
         note = f"a column for each output channel, in rows: {', '.join(meanings)}"
         self._stride = table.shape[1] * LANES
         self._table = lowering.derived("scaling", Scalar.I32, table, note)
+
+    def _common(
+        self, common: CommonShift, order: Sequence[int], plus: int
+    ) -> tuple[list[npt.NDArray[np.int64]], list[str]]:
+        """The table's rows for scaling with one shift."""
+        addends = common.addends + (self.sums.folded + plus << common.left)
+        parts, meanings = [_lanes(_wrapped(addends), order)], ["addend"]
+        if not self._single:
+            parts.append(_lanes(common.multipliers, order))
+            meanings.append("multiplier (Q31)")
+        return parts, meanings
+
+    def _own(
+        self, order: Sequence[int], plus: int
+    ) -> tuple[list[npt.NDArray[np.int64]], list[str]]:
+        """The table's rows for scaling with a shift for each channel, or with floats."""
+        sums, shifts = self.sums, self.sums.multiplier.shifts
+        if sums.steps:
+            steps = [_lanes(column, order) for _, column in sums.steps]
+            return steps, [_MEANINGS[name] for name, _ in sums.steps]
+        parts, meanings = [_lanes(_wrapped(sums.folded + plus), order)], ["bias"]
+        if sums.floats:
+            scales = _lanes(sums.multiplier.reals, order).astype(np.float32)
+            parts.append(scales.view(np.int32).astype(np.int64))
+            meanings.append("scale (a float's encoding)")
+        elif not self._single:
+            parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
+            meanings.append("multiplier (Q31)")
+            if self._some_right:
+                parts.append(_lanes(np.minimum(np.array(shifts), 0), order))
+                meanings.append("right shift, negative")
+            if self._left:
+                parts.append(_lanes(np.maximum(np.array(shifts), 0), order))
+                meanings.append("left shift")
+        return parts, meanings
 
     def eight(self, even: Expr, odd: Expr, first: Expr) -> Expr:
         """The i16x8 of results for the sums of two vectors from ``first`` on, which has the even
@@ -196,18 +232,20 @@ class Scaler:
     def narrow(self, *wide: Expr) -> Expr:
         """The results, in a vector, of those of a vector of sums; of two, whose lanes are
         even and odd in turn, in one of twice as many lanes."""
-        b, sums = self.b, self.sums
+        b, sums, zero = self.b, self.sums, self.sums.zero
+        if sums.common is not None:  # which adds it
+            right, zero = vector("dup_s32", i32(-sums.common.right)), 0
+            wide = tuple(vector("rshl_s32", value, right) for value in wide)
         if len(wide) == 1:
-            return clamped(b, wide[0], sums.zero, (sums.low, sums.high))
+            return clamped(b, wide[0], zero, (sums.low, sums.high))
         value = call("mve_narrow_s32", *wide, type_=Scalar.I16X8)
-        if sums.zero:
-            zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
-            value = call("mve_qadd_s16", value, zero, type_=Scalar.I16X8)
+        if zero:
+            zeros = call("mve_dup_s16", i32(zero), type_=Scalar.I16X8)
+            value = call("mve_qadd_s16", value, zeros, type_=Scalar.I16X8)
         return b.let("result", limited(value, (sums.low, sums.high), DType.INT16.limits))
 
     def scaled(self, acc: Expr, number: Expr) -> Expr:
-        """The multiples of the sums ``acc`` of vector ``number`` (index), before the zero point.
-        """
+        """The multiples of the sums ``acc`` of vector ``number`` (index), for :meth:`narrow`."""
         b, sums = self.b, self.sums
         start = b.let("scaling_at", mul(number, const(self._stride)))
         column = iter(range(self._stride // LANES))
@@ -224,6 +262,11 @@ class Scaler:
                 acc = vector(f"{name}_s32", acc, entry(None))
             return b.let("scaled", acc)
         mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
+        if sums.common is not None:
+            larger = vector("mul_s32", acc, vector("dup_s32", i32(1 << sums.common.left)))
+            value = vector("add_s32", entry(None), larger)
+            factor = entry(int(sums.common.multipliers[0]) if self._single else None)
+            return b.let("scaled", vector("qrdmulh_s32", value, factor))
         value = vector("add_s32", acc, entry(None))
         if sums.floats:
             scale = call("mve_as_f32", entry(None), type_=Scalar.F32X4)
@@ -267,6 +310,11 @@ class LongScaler:
         total = self.b.let("sum", add(acc, load(self._bias, unit)))
         value = self._requantizer(total, unit)
         return quantized_result(value, 0, (self.sums.low, self.sums.high), Scalar.I16)
+
+
+def _wrapped(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """As numbers of 32 bits."""
+    return values.astype(np.uint32).astype(np.int32).astype(np.int64)
 
 
 _Number = TypeVar("_Number", np.int64, np.float64)

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from crtexport.kir import language as kir
 from crtexport.kir.assembly.mve.addresses import Base, Place, affine, multiple
 from crtexport.kir.assembly.mve.instructions import ACCESSES, FORMS, STORES, Access, Bank, Form
+from crtexport.kir.assembly.mve.patterns import DUPS, clamp_of, multiple_of, shift_of
 from crtexport.kir.language import Buffer, Expr, Scalar, Stmt
 from crtexport.kir.walk import map_operands, walk_expr
 
@@ -28,7 +29,6 @@ _HALVES = (-32768, 32767)
 _LIMITS = {Scalar.I8: _BYTES, Scalar.I16: _HALVES}
 _COLLECTING = FORMS["set_02"], FORMS["set_13"]
 _ADDITION = "mve_add_s32"
-_DUPS = {"mve_dup_s8": "dup_s8", "mve_dup_s16": "dup_s16", "mve_dup_s32": "dup_s32"}
 
 
 class UnsupportedError(Exception):
@@ -177,6 +177,7 @@ class _Selector:
             "mve_words_s16": lambda call: self.vector(call.args[0]),
             "mve_upper_s32": lambda call: self._by_half("shr_u32", call),
             "mve_raised_s32": lambda call: self._by_half("shl_s32", call),
+            _ADDITION: self._addition,
         }
 
     # ---- statements
@@ -241,7 +242,7 @@ class _Selector:
         """The value to store. Clamps to all that the element can hold are what narrowing does."""
         expr = self._known(expr)
         limits = _LIMITS.get(element)
-        found = _clamp(expr, self._known)
+        found = clamp_of(expr, self._known)
         if expr.type.lane is element or limits is None or found is None:
             return self.vector(expr)
         value, low, high = found
@@ -249,14 +250,12 @@ class _Selector:
             value = self._extreme("max", value, low)
         if high < limits[1]:
             value = self._extreme("min", value, high)
-        result = self.vector(value)
-        for step in ("narrow_b_s32", "narrow_b_s16"):
-            wide = Scalar.I32X4 if step.endswith("32") else Scalar.I16X8
-            if wide.lane.itemsize <= expr.type.lane.itemsize and (
-                wide.lane.itemsize > element.itemsize
-            ):
-                result = self.body.emit(FORMS[step], (NONE, result))
-        return result
+        if expr.type is not Scalar.I32X4:
+            return self.body.emit(FORMS["narrow_b_s16"], (NONE, self.vector(value)))
+        result = self._half("b", NONE, value)
+        if element is Scalar.I16:
+            return result
+        return self.body.emit(FORMS["narrow_b_s16"], (NONE, result))
 
     @staticmethod
     def _extreme(op: str, value: Expr, bound: int) -> Expr:
@@ -307,11 +306,12 @@ class _Selector:
         return self._loads[key]
 
     def _call(self, call: kir.Call) -> int:
+        return self._forms.get(call.name, self._plain)(call)
+
+    def _plain(self, call: kir.Call) -> int:
         name = call.name
-        if name in self._forms:
-            return self._forms[name](call)
-        if name in _DUPS:
-            return self._dup(FORMS[_DUPS[name]], call.args[0])
+        if name in DUPS:
+            return self._dup(FORMS[DUPS[name]], call.args[0])
         short = name.removeprefix("mve_")
         if f"{(parts := short.rpartition('_'))[0]}_n_{parts[2]}" in FORMS:
             scalar = self._by_scalar(call, FORMS[f"{parts[0]}_n_{parts[2]}"])
@@ -326,7 +326,7 @@ class _Selector:
         """An operation with a vector of one number, which a general register holds."""
         for one, last in (call.args, call.args[::-1]):
             other = self._known(last)
-            if isinstance(other, kir.Call) and other.name in _DUPS:
+            if isinstance(other, kir.Call) and other.name in DUPS:
                 return self.body.emit(form, (self.vector(one), self._number(other.args[0])))
         return None
 
@@ -378,19 +378,53 @@ class _Selector:
 
     def _narrow(self, call: kir.Call) -> int:
         suffix = call.name[-3:]
+        if suffix == "s32":
+            return self._half("t", self._half("b", NONE, call.args[0]), call.args[1])
         low, high = (self.vector(arg) for arg in call.args)
         first = self.body.emit(FORMS[f"narrow_b_{suffix}"], (NONE, low))
         return self.body.emit(FORMS[f"narrow_t_{suffix}"], (first, high))
+
+    def _half(self, letter: str, into: int, expr: Expr) -> int:
+        """Words as even (b) or odd (t) lanes of halves; a shift to the right before is included."""
+        shift = shift_of(expr, self._known)
+        if shift is None:
+            return self.body.emit(FORMS[f"narrow_{letter}_s32"], (into, self.vector(expr)))
+        value, count = shift
+        form = FORMS[f"shift_narrow_{letter}_s32"]
+        return self.body.emit(form, (into, self.vector(value)), count)
+
+    def _addition(self, call: kir.Call) -> int:
+        """A sum; of a multiple and what may be overwritten: a loaded value, or another such sum."""
+        for one, other in (call.args, call.args[::-1]):
+            multiple, known = multiple_of(other, self._known), self._known(one)
+            if multiple is None:
+                continue
+            if isinstance(known, kir.LoadVector):
+                into = self._own(self.vector(known))
+            elif isinstance(one, kir.Call) and one not in self._values and any(
+                multiple_of(arg, self._known) for arg in one.args if one.name == _ADDITION
+            ):
+                into = self._addition(one)
+            else:
+                continue
+            value, number = multiple
+            args = into, self.vector(value), self._number(number)
+            return self.body.emit(FORMS["mla_n_s32"], args)
+        return self._plain(call)
+
+    def _own(self, loaded: int) -> int:
+        """A loaded value in a register that may be changed."""
+        own = self.body.fresh(Bank.VECTOR)
+        self.body.loads[own] = self.body.loads[loaded]
+        self.body.consumed.add(own)
+        return own
 
     def _multiply_add(self, call: kir.Call) -> int:
         """A product plus a number, in the register that the first value was loaded to."""
         first = self.vector(call.args[0])
         if first not in self.body.loads:
             raise UnsupportedError("a product of what isn't loaded")
-        own = self.body.fresh(Bank.VECTOR)
-        self.body.loads[own] = self.body.loads[first]
-        self.body.consumed.add(own)
-        args = own, self.vector(call.args[1]), self._number(call.args[2])
+        args = self._own(first), self.vector(call.args[1]), self._number(call.args[2])
         return self.body.emit(FORMS["mlas_s16"], args)
 
     def _by_half(self, form: str, call: kir.Call) -> int:
@@ -459,23 +493,3 @@ class _Selector:
             self._bases[key], step * size, outer * size, constant * size,
             math.gcd(buffer.align, align, step * size, outer * size, constant * size),
         )
-
-
-def _clamp(expr: Expr, definition: Callable[[Expr], Expr]) -> tuple[Expr, int, int] | None:
-    """The value and the bounds of min(max(value, low), high)."""
-    match expr:
-        case kir.Call(args=(inner, high)) if expr.name.startswith("mve_min_s"):
-            match definition(inner):
-                case kir.Call(args=(value, low)) as most if most.name.startswith("mve_max_s"):
-                    least, largest = _constant(definition(low)), _constant(definition(high))
-                    if least is not None and largest is not None:
-                        return value, least, largest
-    return None
-
-
-def _constant(expr: Expr) -> int | None:
-    match expr:
-        case kir.Call(args=(kir.Const(value=value),)) if expr.name in _DUPS:
-            return int(value)
-        case _:
-            return None
