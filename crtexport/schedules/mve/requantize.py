@@ -29,7 +29,7 @@ from crtexport.lowering.numerics.requantize import (
 from crtexport.lowering.registry import Context, Lowering
 from crtexport.schedules.common import requantize_int16
 from crtexport.schedules.mve.common_shift import CommonShift, Scaling, common_shift
-from crtexport.support.fixedpoint import Rounding
+from crtexport.support.fixedpoint import Rounding, wrap32
 
 LANES = 4
 """Sums in a vector."""
@@ -220,21 +220,20 @@ class Scaler:
                 meanings.append("left shift")
         return parts, meanings
 
-    def eight(self, even: Expr, odd: Expr, first: Expr) -> Expr:
+    def eight(self, even: Expr, odd: Expr, first: Expr, *, joined: bool = False) -> Expr:
         """The i16x8 of results for the sums of two vectors from ``first`` on, which has the even
-        lanes."""
-        wide = []
-        for i, acc in enumerate((even, odd)):
-            with self.b.named(("even", "odd")[i]):
-                wide.append(self.scaled(acc, add(first, const(i))))
-        return self.narrow(*wide)
+        lanes. ``joined``: these have the odd ones in their upper halves, too."""
+        with self.b.named("even"):
+            results = self.scaled(even, first, odd if joined else None)
+        with self.b.named("odd"):
+            return self.narrow(results, self.scaled(odd, add(first, const(1))))
 
     def narrow(self, *wide: Expr) -> Expr:
         """The results, in a vector, of those of a vector of sums; of two, whose lanes are
         even and odd in turn, in one of twice as many lanes."""
         b, sums, zero = self.b, self.sums, self.sums.zero
         if sums.common is not None:  # which adds it
-            right, zero = vector("dup_s32", i32(-sums.common.right)), 0
+            right, zero = _everywhere(-sums.common.right), 0
             wide = tuple(vector("rshl_s32", value, right) for value in wide)
         if len(wide) == 1:
             return clamped(b, wide[0], zero, (sums.low, sums.high))
@@ -244,29 +243,36 @@ class Scaler:
             value = call("mve_qadd_s16", value, zeros, type_=Scalar.I16X8)
         return b.let("result", limited(value, (sums.low, sums.high), DType.INT16.limits))
 
-    def scaled(self, acc: Expr, number: Expr) -> Expr:
-        """The multiples of the sums ``acc`` of vector ``number`` (index), for :meth:`narrow`."""
+    def scaled(self, acc: Expr, number: Expr, upper: Expr | None = None) -> Expr:
+        """The multiples of the sums ``acc`` of vector ``number`` (index), for :meth:`narrow`;
+        ``upper``: 65536 times as much is subtracted from them before."""
         b, sums = self.b, self.sums
         start = b.let("scaling_at", mul(number, const(self._stride)))
         column = iter(range(self._stride // LANES))
 
         def entry(single: int | None) -> Expr:
             if single is not None:
-                return vector("dup_s32", i32(single))
+                return _everywhere(single)
             return load_vector(
                 self._table, add(start, const(LANES * next(column))), Scalar.I32X4
             )
 
+        if sums.common is not None:
+            terms = [(acc, 1 << sums.common.left)]
+            if upper is not None:
+                terms.append((upper, wrap32(-(1 << 16 + sums.common.left))))
+            value = entry(None)
+            for term, times in terms:
+                value = vector("add_s32", value, vector("mul_s32", term, _everywhere(times)))
+            multiplier = int(sums.common.multipliers[0]) if self._single else None
+            return b.let("scaled", vector("qrdmulh_s32", value, entry(multiplier)))
+        if upper is not None:
+            acc = b.let("even", vector("sub_s32", acc, vector("raised_s32", upper)))
         if sums.steps:
             for name, _ in sums.steps:
                 acc = vector(f"{name}_s32", acc, entry(None))
             return b.let("scaled", acc)
         mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
-        if sums.common is not None:
-            larger = vector("mul_s32", acc, vector("dup_s32", i32(1 << sums.common.left)))
-            value = vector("add_s32", entry(None), larger)
-            factor = entry(int(sums.common.multipliers[0]) if self._single else None)
-            return b.let("scaled", vector("qrdmulh_s32", value, factor))
         value = vector("add_s32", acc, entry(None))
         if sums.floats:
             scale = call("mve_as_f32", entry(None), type_=Scalar.F32X4)
@@ -310,6 +316,10 @@ class LongScaler:
         total = self.b.let("sum", add(acc, load(self._bias, unit)))
         value = self._requantizer(total, unit)
         return quantized_result(value, 0, (self.sums.low, self.sums.high), Scalar.I16)
+
+
+def _everywhere(number: int) -> Expr:
+    return vector("dup_s32", i32(number))
 
 
 def _wrapped(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from crtexport.kir.assembly.mve.addresses import Place
 from crtexport.kir.assembly.mve.attempt import VECTORS, Slot
+from crtexport.kir.assembly.mve.body import NONE, Body, Op
 from crtexport.kir.assembly.mve.instructions import (
     ADVANCE,
     ADVANCE_SCALED,
@@ -31,7 +32,6 @@ from crtexport.kir.assembly.mve.outline import is_partial
 from crtexport.kir.assembly.mve.pointers import Address, Visit, follow, walks
 from crtexport.kir.assembly.mve.registers import Arc, assign
 from crtexport.kir.assembly.mve.schedule import Schedule
-from crtexport.kir.assembly.mve.selection import NONE, Body, Op
 
 EVENS = 7
 GENERAL = 13

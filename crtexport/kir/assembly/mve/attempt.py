@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from crtexport.kir.assembly.mve.body import NONE, Op
 from crtexport.kir.assembly.mve.lags import FOLLOWS
 from crtexport.kir.assembly.mve.lives import Crowd
 from crtexport.kir.assembly.mve.outline import INTEGER, MEMORY, MULTIPLY, SCALAR, Outline, Step
-from crtexport.kir.assembly.mve.selection import NONE, Op
 
 VECTORS = 8
 """Registers for vectors."""

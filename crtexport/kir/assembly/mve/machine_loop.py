@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from crtexport.kir import language as kir
+from crtexport.kir.assembly.mve.arrange import sums_of
 from crtexport.kir.assembly.mve.assembly import (
     GENERAL,
     Assembly,
@@ -15,10 +16,11 @@ from crtexport.kir.assembly.mve.assembly import (
     TooManyError,
 )
 from crtexport.kir.assembly.mve.attempt import MANNERS
+from crtexport.kir.assembly.mve.body import Body, UnsupportedError
 from crtexport.kir.assembly.mve.lags import lags_of
 from crtexport.kir.assembly.mve.lines import Code, MachineLoop
 from crtexport.kir.assembly.mve.schedule import Scheduler, tail_of
-from crtexport.kir.assembly.mve.selection import Body, UnsupportedError, select, sums_of
+from crtexport.kir.assembly.mve.selection import select
 from crtexport.kir.language import Expr, Scalar
 from crtexport.kir.walk import walk
 

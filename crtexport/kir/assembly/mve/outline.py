@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
+from crtexport.kir.assembly.mve.body import NONE, Body, Op
 from crtexport.kir.assembly.mve.instructions import Access, Bank, Pipe
 from crtexport.kir.assembly.mve.lags import Lag
 from crtexport.kir.assembly.mve.lives import roots_of
-from crtexport.kir.assembly.mve.selection import NONE, Body, Op
 
 MEMORY, INTEGER, MULTIPLY, SCALAR = range(4)
 _NUMBERS = {

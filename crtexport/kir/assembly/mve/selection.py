@@ -8,90 +8,21 @@ again much later. What isn't affine, or has no instruction, refuses the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-
-from msgspec import Struct, field
+from collections.abc import Callable, Mapping
 
 from crtexport.kir import language as kir
 from crtexport.kir.assembly.mve.addresses import Base, Place, affine, multiple
+from crtexport.kir.assembly.mve.arrange import arrange
+from crtexport.kir.assembly.mve.body import NONE, Body, Load, Op, UnsupportedError
 from crtexport.kir.assembly.mve.instructions import ACCESSES, FORMS, STORES, Access, Bank, Form
 from crtexport.kir.assembly.mve.patterns import DUPS, clamp_of, multiple_of, shift_of
 from crtexport.kir.language import Buffer, Expr, Scalar, Stmt
 from crtexport.kir.walk import map_operands, walk_expr
 
-MOST = 420
-"""Instructions of an iteration: more aren't put in order here."""
-NONE = -1
-"""No value: what a destination holds doesn't matter, or there is none."""
-
 _BYTES = (-128, 127)
 _HALVES = (-32768, 32767)
 _LIMITS = {Scalar.I8: _BYTES, Scalar.I16: _HALVES}
-_COLLECTING = FORMS["set_02"], FORMS["set_13"]
 _ADDITION = "mve_add_s32"
-
-
-class UnsupportedError(Exception):
-    """The loop has something that isn't made into machine code here."""
-
-
-class Op(Struct, frozen=True):
-    """One instruction. ``args`` are values, in the order of the letters of its text; the first is
-    NONE where a tied destination may hold anything. ``number``: that in its text, or of the lanes
-    that are stored where not all are."""
-
-    form: Form | Access
-    dest: int
-    args: tuple[int, ...]
-    number: int = 0
-    place: Place | None = None
-    value: int = NONE  # that a store puts there
-
-
-class Load(Struct, frozen=True):
-    """A value that is in memory."""
-
-    access: Access
-    place: Place
-
-
-class Body(Struct):
-    """``ops`` of one iteration, without what ``loads``, ``dups`` (vectors of a scalar) and
-    ``scalars`` (numbers that no iteration changes; None where they aren't known) say about values.
-    ``consumed``: loaded values whose register an instruction changes. ``some``: how many lanes are
-    stored of a vector where not all are, and their bytes. ``bases`` are the addresses, ``numbers``
-    the scalars that aren't known."""
-
-    ops: list[Op] = field(default_factory=list)
-    banks: list[Bank] = field(default_factory=list)
-    loads: dict[int, Load] = field(default_factory=dict)
-    dups: dict[int, tuple[Form, int]] = field(default_factory=dict)
-    scalars: dict[int, int | None] = field(default_factory=dict)
-    consumed: set[int] = field(default_factory=set)
-    some: tuple[int, int] | None = None
-    bases: list[Base] = field(default_factory=list)
-    numbers: list[Expr] = field(default_factory=list)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for bodies whose code is the same."""
-        return (
-            tuple(self.ops), tuple(self.banks), tuple(self.loads.items()),
-            tuple(self.dups.items()), tuple(self.scalars.items()), self.some,
-        )
-
-    def fresh(self, bank: Bank) -> int:
-        """Returns a new value."""
-        self.banks.append(bank)
-        return len(self.banks) - 1
-
-    def emit(self, form: Form, args: Sequence[int], number: int = 0) -> int:
-        """Adds an instruction; returns its result."""
-        if len(self.ops) >= MOST:
-            raise UnsupportedError("too long")
-        dest = self.fresh(form.fields[0][1])
-        self.ops.append(Op(form, dest, tuple(args), number))
-        return dest
 
 
 def select(
@@ -108,46 +39,8 @@ def select(
     stored = {body.bases[op.place.base].buffer for op in body.ops if op.place is not None}
     if any(body.bases[load.place.base].buffer in stored for load in body.loads.values()):
         raise UnsupportedError("a buffer is stored to and loaded from")
-    _early(body)
+    arrange(body)
     return body
-
-
-def sums_of(body: Body) -> int:
-    """Returns how many sums there are at once, at least."""
-    last: dict[int, int] = {}
-    for number, op in enumerate(body.ops):
-        for arg in op.args:
-            if arg != NONE and body.banks[arg] is Bank.EVEN:
-                last[arg] = number
-    most, alive = 0, set[int]()
-    for number, op in enumerate(body.ops):
-        alive -= {arg for arg in op.args if last.get(arg) == number}
-        if op.dest in last:
-            alive.add(op.dest)
-        most = max(most, len(alive))
-    return most
-
-
-def _early(body: Body) -> None:
-    """Moves what collects sums in vectors, and what is computed from these, behind the last sum
-    that it takes, so that registers are free again."""
-    moved: set[int] = set()
-    for op in body.ops:
-        if op.dest != NONE and (op.form in _COLLECTING or moved & {*op.args}):
-            moved.add(op.dest)
-    if not moved:
-        return
-    kept = [op for op in body.ops if op.dest not in moved]
-    position = {op.dest: i for i, op in enumerate(kept) if op.dest != NONE}
-    waiting: dict[int, list[Op]] = {}
-    for op in body.ops:
-        if op.dest in moved:
-            at = max(position[arg] for arg in op.args if arg in position)
-            position[op.dest] = at
-            waiting.setdefault(at, []).append(op)
-    body.ops[:] = [
-        one for i, op in enumerate(kept) for one in (op, *waiting.get(i, ()))
-    ]
 
 
 class _Selector:
