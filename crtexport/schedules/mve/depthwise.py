@@ -71,7 +71,8 @@ class _MveDepthwise:
         fits = self.channels < EIGHT and EIGHT % self.channels == 0 and window.stride[1] == 1
         source = lowering.input(0, "input")
         cell = self.channels if self.channels <= MOST_CHANNELS else BYTES
-        self.ring = Ring(lowering, source, window, cell, sums.zero_in)
+        exact = cell % EIGHT == 0
+        self.ring = Ring(lowering, source, window, cell, sums.zero_in, exact=exact)
         self.pixels = min(EIGHT // self.channels, self.ring.width) if fits else 1
         self.groups = _groups(taps)
         lanes = self._lanes()

@@ -43,11 +43,13 @@ class Load(Struct, frozen=True):
 class Body(Struct):
     """``ops`` of one iteration, without what ``loads``, ``dups`` (vectors of a scalar) and
     ``scalars`` (numbers that no iteration changes; None where they aren't known) say about values.
-    ``consumed``: loaded values whose register an instruction changes. ``some``: how many lanes are
-    stored of a vector where not all are, and their bytes. ``bases`` are the addresses, ``numbers``
-    the scalars that aren't known."""
+    ``otherwise``: the same in another order, if there are two to try. ``consumed``: loaded values
+    whose register an instruction changes. ``some``: how many lanes are stored of a vector where not
+    all are, and their bytes. ``bases`` are the addresses, ``numbers`` the scalars that aren't
+    known."""
 
     ops: list[Op] = field(default_factory=list)
+    otherwise: list[Op] | None = None
     banks: list[Bank] = field(default_factory=list)
     loads: dict[int, Load] = field(default_factory=dict)
     dups: dict[int, tuple[Form, int]] = field(default_factory=dict)
@@ -61,8 +63,9 @@ class Body(Struct):
     def key(self) -> tuple[object, ...]:
         """Equal for bodies whose code is the same."""
         return (
-            tuple(self.ops), tuple(self.banks), tuple(self.loads.items()),
-            tuple(self.dups.items()), tuple(self.scalars.items()), self.some,
+            tuple(self.ops), tuple(self.otherwise or ()), tuple(self.banks),
+            tuple(self.loads.items()), tuple(self.dups.items()), tuple(self.scalars.items()),
+            self.some,
         )
 
     def fresh(self, bank: Bank) -> int:
