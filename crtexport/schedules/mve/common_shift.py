@@ -63,9 +63,9 @@ class _Range(Struct, frozen=True, eq=False):
 
 
 class Scaling(Struct, frozen=True):
-    """What decides how a layer's sums are scaled. ``sums``: the lowest and the highest reachable
-    one of each channel, bias included. ``zero``: the zero point of the results, which are from
-    ``low`` to ``high``. ``floats``: scaling is ONNX Runtime's, in float32."""
+    """The numbers by which the sums of a layer are scaled. ``sums``: the lowest and the highest
+    reachable one of each channel, bias included. ``zero``: the zero point of the results, which are
+    from ``low`` to ``high``. ``floats``: scaling is ONNX Runtime's, in float32."""
 
     multiplier: Multiplier
     sums: tuple[tuple[int, ...], tuple[int, ...]]
