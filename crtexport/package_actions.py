@@ -22,7 +22,13 @@ from crtexport.integrations.firmware import test_program
 from crtexport.integrations.formats import FORMATS
 from crtexport.integrations.next_steps import of_library
 from crtexport.ir.graph import Graph
-from crtexport.mlf.arrays import Array, key_of, samples_for, samples_of_models
+from crtexport.mlf.arrays import (
+    Array,
+    key_of,
+    samples_for,
+    samples_of_models,
+    samples_of_package,
+)
 from crtexport.mlf.marks import exported_here
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 from crtexport.recordings import recorded
@@ -64,7 +70,7 @@ def simulate(
 
     ``inputs`` maps names of inputs to arrays, with an additional axis in front for several samples;
     by default, a fixed pattern is used. ``model`` chooses one of several models. ``device_code``
-    are C sources with hooks of devices, instead of simulated devices.
+    are C sources with device hooks, instead of simulated devices.
 
     Returns a list with a dict for each sample: the outputs by their names in C. The list's property
     ``outputs`` contains all samples by name. Raises CrtExportError for inputs with other names,
@@ -106,11 +112,7 @@ def check_inputs(
             graphs, module_names or [graph.name for graph in graphs], strict=True
         )
     }
-    if len(models) == 1:
-        (tensors,) = models.values()
-        samples_for(tensors, inputs)
-    else:
-        samples_of_models(models, inputs)
+    samples_of_package(models, inputs)
 
 
 def inputs_of(graph: Graph) -> list[PackageTensor]:
@@ -281,10 +283,7 @@ def _check_origin(package: Package, what: str) -> None:
 
 def _rows(package: Package, arrays: Mapping[str, Array] | None) -> list[list[Array]]:
     """Returns the samples as firmware has them: the inputs of all models, in their order."""
-    if len(package.each) == 1:
-        samples = {package.module: samples_for(package.inputs, arrays)}
-    else:
-        samples = samples_of_models({m.module: m.inputs for m in package.each}, arrays)
+    samples = samples_of_package({m.module: m.inputs for m in package.each}, arrays)
     return [
         [row[key_of(tensor)] for model, row in zip(package.each, rows, strict=True)
          for tensor in model.inputs]

@@ -12,7 +12,13 @@ from crtexport.firmware.board import list_boards
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.package import parts_from_package
 from crtexport.integrations.test_vector import Recorded
-from crtexport.mlf.arrays import Array, bind_inputs, key_of, samples_for, samples_of_models
+from crtexport.mlf.arrays import (
+    Array,
+    bind_inputs,
+    key_of,
+    samples_of_models,
+    samples_of_package,
+)
 from crtexport.mlf.marks import exported_here
 from crtexport.mlf.reader import Package
 from crtexport.simulation.package import simulate_models
@@ -33,13 +39,13 @@ def recorded(
     processor, in QEMU's machine of ``board`` or of another board with the same processor. Raises
     CrtExportError for arrays that are not the models'.
     """
-    several = len(package.each) > 1
-    samples = samples_of_models({one.module: one.inputs for one in package.each}, inputs) \
-        if several else {package.module: samples_for(package.inputs, inputs)}
+    samples = samples_of_package({one.module: one.inputs for one in package.each}, inputs)
     rows = {name: found.rows[0] for name, found in samples.items()}
     if outputs is not None:
-        expected = samples_of_models({one.module: one.outputs for one in package.each}, outputs) \
-            if several else {package.module: bind_inputs(package.outputs, outputs, "output")}
+        wanted = {one.module: one.outputs for one in package.each}
+        expected = samples_of_models(wanted, outputs) if len(wanted) > 1 else {
+            package.module: bind_inputs(package.outputs, outputs, "output")
+        }
         results, missing = {name: found.rows[0] for name, found in expected.items()}, ""
     elif not (trusted or exported_here(package)):
         results, missing = {}, (

@@ -1,4 +1,4 @@
-"""The verbs that only look, convert or measure, as functions; the others have modules of their own.
+"""The verbs that only inspect, convert or measure, as functions; others have their own modules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from crtexport.reports.difference import Difference
 from crtexport.reports.figures import Report
 from crtexport.reports.host import HostBench, bench_host
 from crtexport.reports.installed import Installed, installed
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.page import file as page_file
 from crtexport.reports.plans import Plans
 from crtexport.support.errors import CrtExportError
@@ -95,7 +95,7 @@ def bench(
     where = driver.resolve_board(board)
     if where.hosted:
         return bench_host(model, board=where, inputs=inputs, **changes)
-    return benches.bench(Setting(model, where, ExportOptions(**changes), inputs, timeout))
+    return benches.bench(MeasureSetting(model, where, ExportOptions(**changes), inputs, timeout))
 
 
 def report(
@@ -124,7 +124,7 @@ def report(
             )
         made = packages.report(Path(model))
     else:
-        setting = Setting(model, board or "host", ExportOptions(**changes), inputs, timeout)
+        setting = MeasureSetting(model, board or "host", ExportOptions(**changes), inputs, timeout)
         made = collect.report(setting, measured=measured)
     if page is not None:
         page_file.write(made, Path(page))

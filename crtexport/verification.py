@@ -238,11 +238,11 @@ def verify_layers(
         found = _onnx_layers(path, choices, loaded if fused else None)
         graph, operators, unseen = found.graph, found.places, found.unseen
         check_graph(graph)
-        given: Given = _OnnxFile(path, choices, "fused" if fused else "apart")
+        compared: Model = _OnnxFile(path, choices, "fused" if fused else "apart")
     else:
         graph = with_all_outputs(loaded)
         operators = tuple(str(node) for node in graph.nodes for _ in node.outputs)
-        given = to_tflite(graph, dequantize_weights=hybrid)
+        compared = to_tflite(graph, dequantize_weights=hybrid)
     if not graph.outputs:
         raise CrtExportError("the network has no operator", location=graph.source)
     inputs = random_inputs(graph, samples, seed)
@@ -250,8 +250,8 @@ def verify_layers(
         emit=emit, accelerators=accelerators, weights=weights, system_lib=False,
         optimize=optimize, tuning=tuning,
     )
-    answers = _answers(graph, given, inputs, board, options, timeout)
-    names = (graph if isinstance(given, _OnnxFile) else loaded).tensors
+    answers = _answers(graph, compared, inputs, board, options, timeout)
+    names = (graph if isinstance(compared, _OnnxFile) else loaded).tensors
     simple = simplify(loaded).graph
     kept = {
         simple.tensors[tensor].name for node in simple.nodes for tensor in node.outputs
@@ -324,19 +324,19 @@ class _OnnxFile(Struct, frozen=True):
     inner: Inner = ""
 
 
-Given = Path | bytes | _OnnxFile
+Model = Path | bytes | _OnnxFile
 
 _OLDER = "the network written anew, with versions of operators that are among its reference kernels"
 
 
 def _answers(
-    graph: Graph, given: Given, inputs: list[list[Array]], board: Board | Path | str | None,
+    graph: Graph, model: Model, inputs: list[list[Array]], board: Board | Path | str | None,
     options: ExportOptions, timeout: float,
 ) -> _Results:
-    """Returns the results of the reference for ``given`` and of the exported code of ``graph``."""
+    """Returns the results of the reference for ``model`` and of the exported code of ``graph``."""
     refuse_unknown(graph)
     target = driver.resolve_board("host" if board is None else board)
-    reference, anew = _reference(graph, given)
+    reference, anew = _reference(graph, model)
     with reference:
         expected = [reference.run(row) for row in inputs]
         description = reference.description
@@ -346,7 +346,7 @@ def _answers(
             )
             got = _run(exported, inputs, timeout=None if board is None else timeout)
         exact = dict[int, list[Array]]()
-        if isinstance(given, _OnnxFile) and not given.inner:
+        if isinstance(model, _OnnxFile) and not model.inner:
             slight = _slightly_different(graph, expected, got)
             found = {sample: reference.exact(inputs[sample]) for sample in slight}
             exact = {sample: row for sample, row in found.items() if row is not None}
@@ -370,36 +370,36 @@ def _slightly_different(
     return sorted(slight)
 
 
-def _reference(graph: Graph, given: Given) -> tuple[ReferenceModel | OnnxReference, str]:
-    """Returns the reference with the model ``given``, or with ``graph`` written anew where it
+def _reference(graph: Graph, model: Model) -> tuple[ReferenceModel | OnnxReference, str]:
+    """Returns the reference with ``model``, or with ``graph`` written anew where it
     refuses that file or has an operator of it in that version among its optimized kernels only,
     whose results are others; and the reason for it."""
-    if isinstance(given, _OnnxFile):
-        return OnnxReference(given.path, graph, given.choices, inner=given.inner), ""
+    if isinstance(model, _OnnxFile):
+        return OnnxReference(model.path, graph, model.choices, inner=model.inner), ""
     runtime = find_reference(graph.numerics)
     try:
-        found = ReferenceModel(given, runtime=runtime)
+        reference_model = ReferenceModel(model, runtime=runtime)
     except ToolMissingError:
         raise
     except CrtExportError as refusal:
-        if isinstance(given, bytes):
+        if isinstance(model, bytes):
             raise
         try:
             reference = ReferenceModel(to_tflite(graph), runtime=runtime)
         except CrtExportError:
             raise in_plain_words(refusal, graph.numerics) from None
         return reference, f"the network written anew, because of {refusal.problem!r}"
-    if found.optimized and isinstance(given, Path):
+    if reference_model.optimized and isinstance(model, Path):
         with contextlib.suppress(CrtExportError):
             reference = ReferenceModel(to_tflite(graph), runtime=runtime)
             if not reference.optimized:
-                found.close()
+                reference_model.close()
                 return reference, _OLDER
             reference.close()
-    return found, ""
+    return reference_model, ""
 
 
-def _reference_model(graph: Graph, path: Path, choices: InputChoices) -> tuple[Given, str]:
+def _reference_model(graph: Graph, path: Path, choices: InputChoices) -> tuple[Model, str]:
     """Returns the model for the reference, and the reason why it is another file than the user's.
     """
     if format_of(path) is ONNX:

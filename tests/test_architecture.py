@@ -329,6 +329,34 @@ def test_docstrings_are_no_questions() -> None:
     assert not [found for path in files() for found in questions(path)]
 
 
+# Classes of one name in several modules: they are called as what they stand for is called.
+SAME_NAMES: dict[str, tuple[str, set[str]]] = {
+    "TensorFlow Lite's schema": ("importers/tflite/schema.py", {
+        "Buffer", "Metadata", "Tensor", "TensorType",
+    }),
+    "operators of networks, as in model files": ("ir/ops/", {"Cast", "If", "Select"}),
+}
+
+
+def modules_by_class() -> dict[str, set[str]]:
+    """Returns the files that define each class, by its name."""
+    places: dict[str, set[str]] = {}
+    for path in files():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(name_of(path))
+    return places
+
+
+def test_classes_have_names_of_their_own() -> None:
+    """But for those of SAME_NAMES, each of which is still needed."""
+    shared = {name: places for name, places in modules_by_class().items() if len(places) > 1}
+    listed = {name: start for start, names in SAME_NAMES.values() for name in names}
+    assert shared.keys() == listed.keys()
+    for name, places in shared.items():
+        assert sum(not place.startswith(listed[name]) for place in places) == 1, (name, places)
+
+
 def test_modules_say_why_they_exist() -> None:
     assert not [name_of(path) for path in files() if not ast.get_docstring(tree_of(path))]
 

@@ -61,16 +61,16 @@ def _offload_to(
 ) -> tuple[Graph, list[Decision]]:
     matches: list[Match] = []
     refused: dict[int, str] = {}
-    taken: set[int] = set()
+    matched_nodes: set[int] = set()
     for number, node in enumerate(graph.nodes):
-        if number in taken or isinstance(node.op, External):
+        if number in matched_nodes or isinstance(node.op, External):
             continue
         try:
             answer = _match(plugin, graph, number, target)
             if isinstance(answer, Match):
-                _check(graph, answer, number, taken)
+                _check(graph, answer, number, matched_nodes)
                 matches.append(answer)
-                taken.update(answer.nodes)
+                matched_nodes.update(answer.nodes)
         except CrtExportError as error:
             raise error.within(str(node)) from error.__cause__
         if isinstance(answer, Refusal):
@@ -136,12 +136,12 @@ def _failed(verb: str, error: Exception) -> CrtExportError:
 # -- the rules of a match
 
 
-def _check(graph: Graph, match: Match, node_number: int, taken: set[int]) -> None:
+def _check(graph: Graph, match: Match, node_number: int, matched_nodes: set[int]) -> None:
     """Raises CrtExportError for a match that the graph doesn't allow."""
     numbers = set(match.nodes)
     if node_number not in numbers or len(numbers) != len(match.nodes):
         raise CrtExportError("the match lacks the node that it is for, or has a node twice")
-    if not numbers <= set(range(len(graph.nodes))) or numbers & taken:
+    if not numbers <= set(range(len(graph.nodes))) or numbers & matched_nodes:
         raise CrtExportError("the match has nodes that don't exist, or that another match has")
     if not 0 <= match.scratch <= _MOST_SCRATCH:
         raise CrtExportError(f"the match wants {match.scratch} bytes of scratch")
@@ -150,17 +150,17 @@ def _check(graph: Graph, match: Match, node_number: int, taken: set[int]) -> Non
         if variable_positions(node):
             raise CrtExportError("a node that keeps a value from run to run can't be taken",
                                  location=str(node))
-    made = {tensor for node in nodes for tensor in node.outputs}
-    given = {tensor for node in nodes for tensor in node.inputs if tensor is not None} - made
+    computed = {tensor for node in nodes for tensor in node.outputs}
+    read_inputs = {t for node in nodes for t in node.inputs if t is not None} - computed
     for tensor in match.inputs:
-        if isinstance(tensor, int) and tensor not in given:
+        if isinstance(tensor, int) and tensor not in read_inputs:
             raise CrtExportError(f"tensor {tensor} is no input of the match's nodes")
         if isinstance(tensor, Constant) and tensor.data.nbytes != tensor.type.nbytes:
             raise CrtExportError("the constant's bytes don't fit its type",
                                  location=tensor.name)
     others = [node for n, node in enumerate(graph.nodes) if n not in numbers]
     read = {t for node in others for t in node.inputs if t is not None} | set(graph.outputs)
-    if set(match.outputs) != made & read and set(match.outputs) != made:
+    if set(match.outputs) != computed & read and set(match.outputs) != computed:
         raise CrtExportError("the match's outputs aren't those that the rest of the network reads")
     _position(graph, match)
 

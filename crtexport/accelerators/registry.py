@@ -53,14 +53,14 @@ def find(name: str) -> Accelerator:
 
 
 def _offered() -> EntryPoints:
-    """The entry points of all packages."""
-    from importlib.metadata import entry_points  # noqa: PLC0415  (most exports ask nobody)
+    """Returns the entry points of all packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  (most exports use none)
 
     return entry_points(group=GROUP)
 
 
 def _entries(name: str) -> list[EntryPoint]:
-    """The entry points of that name, each once though a package may be found twice."""
+    """Returns the entry points of that name, each once though a package may be found twice."""
     found = {(e.value, _owner(e)): e for e in _offered().select(name=name)}
     return [found[key] for key in sorted(found)]
 

@@ -13,13 +13,13 @@ from crtexport.artifact.constant_dedup import KnownConstants
 from crtexport.artifact.model import (
     MAX_ADDRESSES,
     Arg,
-    Branch,
+    BranchStatement,
     Constant,
     ConstantArg,
     Function,
     FunctionCall,
     InputArg,
-    Loop,
+    LoopStatement,
     OutputArg,
     ScalarArg,
     StateArg,
@@ -117,9 +117,9 @@ class Stock:
     """Symbols and constants that the models of a package share: each symbol is used once, and equal
     constants are emitted once, aligned for all their readers."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self, used_symbols: Iterable[str] = ()) -> None:
         self._left = KEPT
-        self.namer = Namer(taken)
+        self.namer = Namer(used_symbols)
         self.constants: dict[str, Constant] = {}
         self._contents = KnownConstants()
 
@@ -186,7 +186,7 @@ class Calls:
             then, other = (
                 self.statements(self._inner(scope, step, number, line)) for number in (0, 1)
             )
-            return [Branch(condition, then, other, line)]
+            return [BranchStatement(condition, then, other, line)]
         if isinstance(node.op, EthosU):
             return [self._commands(scope, step, node, node.op, line)]
         if isinstance(node.op, Foreign):
@@ -329,7 +329,7 @@ class Calls:
                 found.append(self._copy(copy.lowered, start, target, f"{node}: start"))
             if made != target:
                 after.append(self._copy(copy.lowered, made, target, f"{node}: next round"))
-        return [*found, Loop(
+        return [*found, LoopStatement(
             self.statements(condition), (condition.outputs or ())[0],
             (*self.statements(body), *after), line,
         )]

@@ -37,20 +37,20 @@ class KnownConstants(Struct):
     def symbol(self, data: ConstantRef, kind: Kind) -> str | None:
         """Returns the symbol of a constant of the same bytes and kind; None if there is none."""
         rivals = self._known.get(kind, [])
-        for known in rivals:
-            if known.data == data:
-                return known.symbol
+        for rival in rivals:
+            if rival.data == data:
+                return rival.symbol
         if not rivals:
             return None
         own, digest = _samples(data), b""
-        for known in rivals:
-            known.samples = known.samples or _samples(known.data)
-            if own != known.samples:
+        for rival in rivals:
+            rival.samples = rival.samples or _samples(rival.data)
+            if own != rival.samples:
                 continue
             digest = digest or _digest(data)
-            known.digest = known.digest or _digest(known.data)
-            if known.digest == digest:
-                return known.symbol
+            rival.digest = rival.digest or _digest(rival.data)
+            if rival.digest == digest:
+                return rival.symbol
         return None
 
 

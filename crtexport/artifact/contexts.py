@@ -123,7 +123,7 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
     Raises CrtExportError for a symbol that isn't an identifier of C or isn't unique, for an unknown
     device, and for a device on which no function runs.
     """
-    found: dict[str, ExternalFunction] = {}
+    functions: dict[str, ExternalFunction] = {}
     own = {f.symbol for f in artifact.functions}
     for function in artifact.externals:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", function.symbol):
@@ -131,7 +131,7 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
                 "an external function's symbol must be an identifier of C",
                 location=function.symbol,
             )
-        if function.symbol in found or function.symbol in own:
+        if function.symbol in functions or function.symbol in own:
             raise CrtExportError("two functions have this symbol", location=function.symbol)
         if function.device is not None and not 0 <= function.device < len(artifact.devices):
             raise CrtExportError("the function's device is not there", location=function.symbol)
@@ -139,14 +139,14 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
             function.device is None or image_of(artifact, function.device) is None
         ):
             raise CrtExportError("no program has the function", location=function.symbol)
-        found[function.symbol] = function
+        functions[function.symbol] = function
     used = {function.device for function in called_externals(artifact)}
     for number, device in enumerate(artifact.devices):
         if number not in used:
             raise CrtExportError(
                 "nothing runs on this device", location=(device.kind, str(device.id)),
             )
-    return found
+    return functions
 
 
 DECODER = "crt_image_open"

@@ -149,7 +149,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 
 
-class Branch(Struct, Generic[C], frozen=True):
+class BranchStatement(Struct, Generic[C], frozen=True):
     """Runs ``then`` if the byte that ``condition`` points to is not 0, else ``other``."""
 
     condition: Arg
@@ -158,7 +158,7 @@ class Branch(Struct, Generic[C], frozen=True):
     comment: str = ""
 
 
-class Loop(Struct, Generic[C], frozen=True):
+class LoopStatement(Struct, Generic[C], frozen=True):
     """Runs ``before``, then ``body`` if the byte that ``condition`` points to is not 0, and so on
     until it is 0."""
 
@@ -176,8 +176,8 @@ class Repeat(Struct, Generic[C], frozen=True):
     comment: str = ""
 
 
-class Turn(Struct, Generic[C], frozen=True):
-    """Rows that come ``times`` times, or for ever where that is 0: ``segments`` are the statements
+class RowRepeat(Struct, Generic[C], frozen=True):
+    """Rows that come ``times`` times, or forever where that is 0: ``segments`` are the statements
     that run with each of them. Where they come several times, they are the body of a Repeat."""
 
     segments: tuple[tuple[StatementOf[C], ...], ...]
@@ -185,7 +185,7 @@ class Turn(Struct, Generic[C], frozen=True):
 
     @property
     def rows(self) -> int:
-        """Returns how many rows these are in all; of those that come for ever, once."""
+        """Returns how many rows these are in all; of those that come forever, once."""
         return len(self.segments) * max(self.times, 1)
 
 
@@ -193,59 +193,59 @@ class Feed(Struct, Generic[C], frozen=True):
     """The statements that run with each row of input ``index``, of ``row_bytes`` each, which are
     given one after the other: those of its segment, in which InputArg is the row.
 
-    ``turns`` say which rows have which segments. After ``rows`` rows there is a result; after every
-    ``hop`` more another one, for which the last turn comes for ever, unless that is 0.
-    ``counter``: two words of the workspace, the number of the next row (in the last turn, of the
-    first that is like it) and how many rows are still wanted.
+    ``repeats`` say which rows have which segments. After ``rows`` rows there is a result; after
+    every ``hop`` more another one, for which the last repeat comes forever, unless that is 0.
+    ``counter``: two words of the workspace, the number of the next row (in the last repeat, of the
+    first that is like it) and how many rows are still missing.
     """
 
     index: int
     row_bytes: int
     rows: int
     hop: int
-    turns: tuple[Turn[C], ...]
+    repeats: tuple[RowRepeat[C], ...]
     counter: WorkspaceArg
     comment: str = ""
 
     @property
     def segments(self) -> tuple[tuple[StatementOf[C], ...], ...]:
         """Returns the segments in their order, each once."""
-        return tuple(segment for turn in self.turns for segment in turn.segments)
+        return tuple(segment for repeat in self.repeats for segment in repeat.segments)
 
-    def places(self) -> Iterator[tuple[Turn[C], int, int]]:
-        """Yields each turn with its first row, and the position of its first segment."""
+    def places(self) -> Iterator[tuple[RowRepeat[C], int, int]]:
+        """Yields each repeat with its first row, and the position of its first segment."""
         row, position = 0, 0
-        for turn in self.turns:
-            yield turn, row, position
-            row += turn.rows
-            position += len(turn.segments)
+        for repeat in self.repeats:
+            yield repeat, row, position
+            row += repeat.rows
+            position += len(repeat.segments)
 
     @property
     def counted(self) -> frozenset[int]:
         """Returns the positions of the segments that are bodies of loops."""
         return frozenset(
-            number for turn, _, position in self.places() if turn.times > 1
-            for number in range(position, position + len(turn.segments))
+            number for repeat, _, position in self.places() if repeat.times > 1
+            for number in range(position, position + len(repeat.segments))
         )
 
     @property
     def again(self) -> tuple[int, int]:
-        """Returns the first row of those that come for ever, and the row that is like it."""
-        turn, row, _ = list(self.places())[-1]
-        return row, row + len(turn.segments)
+        """Returns the first row of those that come forever, and the row that is like it."""
+        repeat, row, _ = list(self.places())[-1]
+        return row, row + len(repeat.segments)
 
     def order(self) -> Iterator[tuple[int, int | None]]:
-        """Yields the position of the segment of each row, and which turn of a loop it is; None
-        outside of loops. Where there are further results, that goes on for ever."""
+        """Yields the position of the segment of each row, and which iteration of a loop it is; None
+        outside of loops. Where there are further results, that goes on forever."""
         position = 0
-        for turn in self.turns:
-            for run in itertools.count() if turn.times == 0 else range(turn.times):
-                for number in range(len(turn.segments)):
-                    yield position + number, run if turn.times > 1 else None
-            position += len(turn.segments)
+        for repeat in self.repeats:
+            for run in itertools.count() if repeat.times == 0 else range(repeat.times):
+                for number in range(len(repeat.segments)):
+                    yield position + number, run if repeat.times > 1 else None
+            position += len(repeat.segments)
 
 
-StatementOf: TypeAlias = C | Branch[C] | Loop[C] | Repeat[C] | Feed[C]
+StatementOf: TypeAlias = C | BranchStatement[C] | LoopStatement[C] | Repeat[C] | Feed[C]
 """A statement: a call, or a branch or loop of statements."""
 Statement: TypeAlias = StatementOf[FunctionCall]
 
@@ -258,9 +258,9 @@ def every_call(statements: Iterable[StatementOf[C]]) -> Iterator[C]:
     printed."""
     for statement in statements:
         match statement:
-            case Branch(then=then, other=other):
+            case BranchStatement(then=then, other=other):
                 yield from every_call((*then, *other))
-            case Loop(before=before, body=body):
+            case LoopStatement(before=before, body=body):
                 yield from every_call((*before, *body))
             case Repeat(body=body):
                 yield from every_call(body)
@@ -279,23 +279,25 @@ def with_calls(
     changed: list[StatementOf[D]] = []
     for statement in statements:
         match statement:
-            case Branch(condition, then, other, comment):
-                changed.append(Branch(
+            case BranchStatement(condition, then, other, comment):
+                changed.append(BranchStatement(
                     condition, with_calls(then, change), with_calls(other, change), comment
                 ))
-            case Loop(before, condition, body, comment):
-                changed.append(Loop(
+            case LoopStatement(before, condition, body, comment):
+                changed.append(LoopStatement(
                     with_calls(before, change), condition, with_calls(body, change), comment
                 ))
             case Repeat(times, body, comment):
                 changed.append(Repeat(times, with_calls(body, change), comment))
             case Feed():
-                turns = tuple(
-                    Turn(tuple(with_calls(one, change) for one in turn.segments), turn.times)
-                    for turn in statement.turns
+                repeats = tuple(
+                    RowRepeat(
+                        tuple(with_calls(one, change) for one in repeat.segments), repeat.times
+                    )
+                    for repeat in statement.repeats
                 )
                 changed.append(Feed(
-                    statement.index, statement.row_bytes, statement.rows, statement.hop, turns,
+                    statement.index, statement.row_bytes, statement.rows, statement.hop, repeats,
                     statement.counter, statement.comment,
                 ))
             case call:
@@ -312,9 +314,9 @@ def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
             case Repeat(body=body):
                 yield from every_condition(body)
                 continue
-            case Branch(condition=condition, then=first, other=second):
+            case BranchStatement(condition=condition, then=first, other=second):
                 pass
-            case Loop(condition=condition, before=first, body=second):
+            case LoopStatement(condition=condition, before=first, body=second):
                 pass
         yield condition
         yield from every_condition((*first, *second))

@@ -57,18 +57,18 @@ def _arrays(artifact: Artifact) -> Iterator[tuple[str, int]]:
 
 def _check_kernels(artifact: Artifact) -> None:
     """Raises CrtExportError for a kernel whose indices aren't proven to fit, whatever calls it."""
-    known: dict[str, dict[str, Interval]] = {}
+    ranges: dict[str, dict[str, Interval]] = {}
     functions = {f.symbol: f for f in artifact.functions}
     for call in every_call(artifact.calls):
         if call.symbol in functions:
-            kernel, own = functions[call.symbol].kernel, known.setdefault(call.symbol, {})
+            kernel, own = functions[call.symbol].kernel, ranges.setdefault(call.symbol, {})
             params: tuple[Buffer | Var, ...] = (*kernel.buffers, *kernel.params)
             for param, arg in zip(params, call.args, strict=False):
                 found = _known(artifact, param, arg)
                 if found is not None:
                     low, high = own.get(param.name, found)
                     own[param.name] = min(low, found[0]), max(high, found[1])
-    for symbol, own in known.items():
+    for symbol, own in ranges.items():
         kernel = functions[symbol].kernel
         try:
             verify_narrow(kernel, own, BITS)

@@ -1,5 +1,6 @@
 """Long lists of calls as loops: calls that come again and again, with addresses that move by the
-same number of bytes each time, become the body of a loop. So do parts of a list that come in turn.
+same number of bytes each time, become the body of a loop. So do parts of a list that repeat
+in a cycle.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from crtexport.artifact.model import (
     InputArg,
     OutputArg,
     Repeat,
+    RowRepeat,
     StateArg,
     StatementOf,
-    Turn,
     WorkspaceArg,
 )
 
@@ -43,7 +44,7 @@ class Addressed(Struct, Generic[C], frozen=True):
 
     @property
     def but_offsets(self) -> Hashable:
-        """All that must be equal in calls that differ in their offsets only."""
+        """Returns all that must be equal in calls that differ in their offsets only."""
         return self.kind, tuple(
             replace(arg, offset=0) if isinstance(arg, _Moving) else arg
             for arg in self.args
@@ -68,13 +69,15 @@ def looped(calls: Sequence[Addressed[C]], with_args: WithArgs[C]) -> tuple[State
     return _looped([_Item(call) for call in calls], with_args)
 
 
-def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> tuple[Turn[C], ...]:
+def row_repeats(
+    parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]
+) -> tuple[RowRepeat[C], ...]:
     """Returns ``parts`` of a list of calls, with those once that come again and again."""
     start, period, times = _best_turns(parts) if parts else (0, 0, 0)
     end = start + period * times
     if sum(map(len, parts[start + period : end])) < _CALLS_FOR_A_TURN:
         plain = tuple(looped(part, with_args) for part in parts)
-        return (Turn(plain),) if plain else ()
+        return (RowRepeat(plain),) if plain else ()
     steady = tuple(
         _looped([
             _Item(call, (_difference(_Item(call), _Item(later)),), times)
@@ -83,16 +86,17 @@ def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> 
         for number in range(start, start + period)
     )
     return (
-        *in_turn(parts[:start], with_args), Turn(steady, times), *in_turn(parts[end:], with_args)
+        *row_repeats(parts[:start], with_args), RowRepeat(steady, times),
+        *row_repeats(parts[end:], with_args),
     )
 
 
 _CALLS_FOR_A_TURN = 3
-"""Fewer calls are no more code than finding out which turn it is."""
+"""Fewer calls are no more code than finding out which iteration it is."""
 
 
 def _best_turns(parts: Sequence[Sequence[Addressed[C]]]) -> tuple[int, int, int]:
-    """The (start, length, times) of the parts that come again most often."""
+    """Returns the (start, length, times) of the parts that come again most often."""
     kinds: dict[Hashable, int] = {}
     numbers = np.array([
         kinds.setdefault(tuple(call.but_offsets for call in part), len(kinds)) for part in parts
@@ -129,7 +133,8 @@ def _looped(items: Sequence[_Item[C]], with_args: WithArgs[C]) -> tuple[Statemen
 
 
 def _best(items: Sequence[_Item[C]]) -> tuple[int, int, int] | None:
-    """The (start, length, times) of the repetition that saves most calls; None if there is none."""
+    """Returns the (start, length, times) of the repetition that saves most calls; None if there is
+    none."""
     count = len(items)
     if count < 2:
         return None
@@ -150,7 +155,7 @@ def _best(items: Sequence[_Item[C]]) -> tuple[int, int, int] | None:
 
 
 def _longest(numbers: _Numbers, offsets: _Numbers, period: int) -> tuple[int, int]:
-    """The start and times of what comes most often with a period."""
+    """Returns the start and times of what comes most often with a period."""
     same = numbers[period:] == numbers[:-period]
     moved = offsets[period:] - offsets[:-period]
     steady = np.ones(len(moved), np.bool_)

@@ -12,12 +12,12 @@ from crtexport.artifact.model import (
     Feed,
     InputArg,
     Repeat,
+    RowRepeat,
     StatementOf,
-    Turn,
     WorkspaceArg,
     every_call,
 )
-from crtexport.artifact.repetition import Addressed, in_turn, looped
+from crtexport.artifact.repetition import Addressed, looped, row_repeats
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade
 from crtexport.kir.language import Buffer
@@ -85,8 +85,8 @@ def _feed(
     graph: Graph, node: Node, rows: LoweredRows, calls: Sequence[RowCall], counter: WorkspaceArg,
     comment: str, hop: int,
 ) -> Feed[RowCall]:
-    """Each row is followed by what it makes possible, up to the next one that is wanted. Of those
-    for several results, the rows of the last but one come for ever."""
+    """Each row is followed by what it makes possible, up to the next one that is missing. Of those
+    for several results, the rows of the last but one come forever."""
     source, schedule = fed_source(graph, node), rows.bands.schedule
     count, size = graph.type(source).shape[1], row_bytes(graph, source)
     results = sum(isinstance(step.work, Ready) for step in schedule.steps)
@@ -106,11 +106,11 @@ def _feed(
             for arg in call.args
         )
         segments[row].append(_addressed(replace(call, args=args)))
-    turns = in_turn(segments[: total - 3 * hop], _with_args)
+    repeats = row_repeats(segments[: total - 3 * hop], _with_args)
     if hop:
         again = segments[total - 3 * hop : total - 2 * hop]
-        turns = (*turns, Turn(tuple(looped(part, _with_args) for part in again), 0))
-    return Feed(_INPUT, size, count, hop, turns, counter, comment)
+        repeats = (*repeats, RowRepeat(tuple(looped(part, _with_args) for part in again), 0))
+    return Feed(_INPUT, size, count, hop, repeats, counter, comment)
 
 
 def _calls(

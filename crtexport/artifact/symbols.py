@@ -84,7 +84,7 @@ def sanitize_module(name: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """``text``, of ``[A-Za-z0-9_]``, changed where C or C++ reserve it."""
+    """Returns ``text``, of ``[A-Za-z0-9_]``, changed where C or C++ reserve it."""
     if text[0] == "_" or text[0].isdigit():
         text = "t_" + text.lstrip("_")
     return text + "_" if text in RESERVED else text
@@ -164,17 +164,17 @@ def macro_stems(
 class Namer:
     """Returns file-local symbols, each once: ``conv2d``, ``conv2d_2``, …"""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = set(taken)
+    def __init__(self, used_symbols: Iterable[str] = ()) -> None:
+        self._used = set(used_symbols)
 
     def name(self, text: str) -> str:
         """Returns an identifier that reads like ``text`` and was not returned before."""
         base = c_identifier(text)
         candidate, count = base, 1
-        while candidate in self._taken:
+        while candidate in self._used:
             count += 1
             candidate = f"{base}_{count}"
-        self._taken.add(candidate)
+        self._used.add(candidate)
         return candidate
 
 

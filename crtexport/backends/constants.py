@@ -79,16 +79,16 @@ def _programs(artifacts: Sequence[Artifact]) -> tuple[Constant, ...]:
 
 def is_large(
     artifact: Artifact, target: Target, mode: LargeData, threshold: int | None = None,
-    others: Sequence[Artifact] = (),
+    other_models: Sequence[Artifact] = (),
 ) -> bool:
     """Returns whether the constants are placed in ``.lrodata``, which only x86-64 has: always with
     mode "always"; with "auto" if they have more than ``threshold`` bytes together (default:
-    :data:`LARGE_THRESHOLD`). ``others`` are the further models of the package.
+    :data:`LARGE_THRESHOLD`). ``other_models`` are the further models of the package.
 
     Raises CrtExportError for "always" on other processors, and if the constants are too large for
     the code of another 64-bit processor to reach.
     """
-    models = (artifact, *others)
+    models = (artifact, *other_models)
     held = (*all_constants(models), *_programs(models))
     size = sum(constant.data.nbytes for constant in held)
     large = target.triple.startswith("x86_64-")
@@ -110,15 +110,15 @@ def is_large(
 
 def constants_object(
     artifact: Artifact, target: Target, placement: ConstantPlacement = _NEAR,
-    others: Sequence[Artifact] = (),
+    other_models: Sequence[Artifact] = (),
 ) -> Streamed | None:
-    """Returns the object with the constants that the calls of the model, and of ``others``, the
-    further models of the package, read; None if they read none.
+    """Returns the object with the constants that the calls of the model, and of ``other_models``,
+    the further models of the package, read; None if they read none.
 
     Raises CrtExportError for a processor whose ELF objects aren't known, and for a constant with
     another number of bytes than its elements have.
     """
-    models = (artifact, *others)
+    models = (artifact, *other_models)
     constants, images = all_constants(models), _programs(models)
     if not constants and not images:
         return None

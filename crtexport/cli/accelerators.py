@@ -42,21 +42,21 @@ def show_beside(out: Output, results: Sequence[Bench]) -> None:
         _show_beside(out, plain, taken)
 
 
-def _show_beside(out: Output, plain: Bench, taken: Bench) -> None:
+def _show_beside(out: Output, plain: Bench, offloaded: Bench) -> None:
     ours, theirs = (
-        {layer.name: layer.instructions for layer in bench.layers} for bench in (plain, taken)
+        {layer.name: layer.instructions for layer in bench.layers} for bench in (plain, offloaded)
     )
     macs = {layer.name: layer.macs for layer in plain.layers}
     out.table(
         f"{plain.model} on {plain.board}: instructions without and with "
-        + ", ".join(taken.accelerators),
+        + ", ".join(offloaded.accelerators),
         ("layer", "MACs", "our own", "with", "ours is"),
         [
             *((name, macs.get(name, "-"), *_pair(ours.get(name), theirs.get(name)))
               for name in dict.fromkeys((*ours, *theirs))),
-            ("total", plain.macs, *_pair(plain.second, taken.second)),
-            ("bytes of flash", "", *_pair(plain.flash_size, taken.flash_size)),
-            ("bytes of workspace", "", *_pair(plain.workspace, taken.workspace)),
+            ("total", plain.macs, *_pair(plain.second, offloaded.second)),
+            ("bytes of flash", "", *_pair(plain.flash_size, offloaded.flash_size)),
+            ("bytes of workspace", "", *_pair(plain.workspace, offloaded.workspace)),
         ],
     )
 

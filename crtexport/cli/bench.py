@@ -35,7 +35,7 @@ from crtexport.pipeline.options import ExportChanges, ExportOptions
 from crtexport.reports import chart
 from crtexport.reports.bench import Bench, bench
 from crtexport.reports.host import HostBench, bench_host
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.peers import provenance
 from crtexport.reports.tune import Tuned
 
@@ -97,7 +97,7 @@ def command(
             if board.hosted:
                 timed.append(bench_host(model, board=board, inputs=inputs, onnx=onnx, **chosen))
             else:
-                whole = Setting(model, board, options, inputs, timeout)
+                whole = MeasureSetting(model, board, options, inputs, timeout)
                 each = [_changed(whole, accelerators=()), whole] if accelerators else [whole]
                 if tune_it:
                     cache = cache_for([model], tuning)
@@ -124,18 +124,18 @@ def command(
     })
 
 
-def _changed(setting: Setting, **changes: Unpack[ExportChanges]) -> Setting:
+def _changed(setting: MeasureSetting, **changes: Unpack[ExportChanges]) -> MeasureSetting:
     """Returns ``setting`` with ``changes`` to its options."""
     return replace(setting, options=replace(setting.options, **changes))
 
 
 def _claim(
-    out: Output, models: Sequence[Path], others: Sequence[Path | None], boards: Sequence[str],
+    out: Output, models: Sequence[Path], other_files: Sequence[Path | None], boards: Sequence[str],
     picture: Path | None, tuning: Path | None, tune_it: bool,
 ) -> None:
     """Raises CrtExportError if a file that the command writes is one that it reads."""
     caches = [cache_for([model], tuning) for model in models] if tune_it else []
-    read = [*models, *others, *(file for name in boards for file in user_files(name))]
+    read = [*models, *other_files, *(file for name in boards for file in user_files(name))]
     if picture is not None or caches:
         read += [data for model in models for data in data_files(load(model))]
     claim(out, {"--chart": picture}, reads=(*read, tuning, *caches))

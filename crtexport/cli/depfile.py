@@ -15,12 +15,12 @@ from crtexport.support.outputs.single import replacing
 
 
 def write_depfile(
-    path: Path, target: Path, models: Mapping[Path, Graph], others: Iterable[Path] = ()
+    path: Path, target: Path, models: Mapping[Path, Graph], other_files: Iterable[Path] = ()
 ) -> None:
     """Writes to ``path`` that ``target`` depends on ``models``, the data files and modules of their
-    graphs, ``others``, and this program."""
+    graphs, ``other_files``, and this program."""
     data = {file for graph in models.values() for file in data_files(graph)}
-    files = sorted({*models, *data, *others} | set(resources.own_files()))
+    files = sorted({*models, *data, *other_files} | set(resources.own_files()))
     try:
         with replacing(path) as stream:
             stream.write(os.fsencode(depfile_text(target, files)))  # bytes as in the file system

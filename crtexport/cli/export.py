@@ -43,6 +43,7 @@ from crtexport.cli.options import (
 from crtexport.cli.output import Output, named
 from crtexport.cli.parameter_types import FILE, OUTPUT_FILE, SecondsType, Words
 from crtexport.cli.tuning import show_tuned, tune_first, tuning_options
+from crtexport.schedules.common.target_features import computes_floats
 
 if TYPE_CHECKING:
     from crtexport.ir.graph import Graph
@@ -179,6 +180,7 @@ def command(
         _write_depfile(depfile, models, exported, target, options)
     _show(out, exported)
     note_board(out, board)
+    _note_floats(out, exported)
     data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
         data["run"] = _run(out, exported.path, input_file, application, force, timeout)
@@ -187,6 +189,18 @@ def command(
     elif folder is None:
         _say_what_next(out, exported)
     out.result(data)
+
+
+def _note_floats(out: Output, exported: driver.Exported) -> None:
+    """Prints a note on stderr about floats that the board's processor computes in software."""
+    if exported.target is None or computes_floats(exported.target.target):
+        return
+    from crtexport.reports.soft_floats import soft_floats  # noqa: PLC0415
+
+    several = len(exported.models) > 1
+    for model in exported.models:
+        if said := soft_floats(model, exported.target.target):
+            out.notes([f"{model.artifact.module}: {said}" if several else said])
 
 
 def _say_what_next(out: Output, exported: driver.Exported) -> None:
@@ -220,7 +234,7 @@ def _check_inputs(graphs: Sequence[Graph], names: Sequence[str], input_file: Pat
     if input_file is None:
         return
     from crtexport import package_actions  # noqa: PLC0415
-    from crtexport.mlf.arrays import load_npz  # noqa: PLC0415
+    from crtexport.mlf.npz import load_npz  # noqa: PLC0415
 
     package_actions.check_inputs(graphs, names, load_npz(input_file))
 

@@ -122,7 +122,7 @@ def _of_model(
     from crtexport.pipeline.driver import load, resolve_board  # noqa: PLC0415
     from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
     from crtexport.reports import collect  # noqa: PLC0415
-    from crtexport.reports.measure import Setting  # noqa: PLC0415
+    from crtexport.reports.measure import MeasureSetting  # noqa: PLC0415
 
     if measured and resolve_board(board).hosted:
         raise click.UsageError(
@@ -133,7 +133,9 @@ def _of_model(
         board=board, choices=chosen.get("choices", NO_CHOICES),
     )
     claims.reads(*data_files(graph), *user_files(board))
-    setting = Setting(graph, board, ExportOptions(**chosen), read_arrays(input_file), timeout)
+    setting = MeasureSetting(
+        graph, board, ExportOptions(**chosen), read_arrays(input_file), timeout
+    )
     return collect.report(setting, words, measured=measured)
 
 

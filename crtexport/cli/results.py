@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from crtexport.cli.output import Output
-from crtexport.mlf.arrays import Array, key_of, load_npz, save_npz
+from crtexport.mlf.arrays import Array, key_of
+from crtexport.mlf.npz import load_npz, save_npz
 from crtexport.mlf.reader import PackageTensor
 
 PATTERN = "a fixed pattern"
@@ -21,8 +22,8 @@ _CLASSES = 2000  # outputs with more elements are images or the like, not scores
 Arrays = Mapping[str, Array]
 
 
-def read_arrays(path: Path | None) -> dict[str, Array] | None:
-    """Returns the arrays of an .npz file, None without a file."""
+def read_arrays(path: Path | None) -> Mapping[str, Array] | None:
+    """Returns the arrays of an .npz file, each read when it is looked up; None without a file."""
     return None if path is None else load_npz(path)
 
 

@@ -17,7 +17,7 @@ from crtexport.support.outputs.claims import Claims
 if TYPE_CHECKING:
     from crtexport.ir.graph import Graph
     from crtexport.pipeline.options import ExportOptions
-    from crtexport.reports.measure import Setting
+    from crtexport.reports.measure import MeasureSetting
     from crtexport.reports.tune import Tuned
 
 
@@ -52,7 +52,7 @@ def tune_first(
     from crtexport.firmware.board import user_files  # noqa: PLC0415
     from crtexport.importers.files import data_files  # noqa: PLC0415
     from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
-    from crtexport.reports.measure import Setting  # noqa: PLC0415
+    from crtexport.reports.measure import MeasureSetting  # noqa: PLC0415
 
     cache = cache_for(models, None if options.tuning is None else Path(options.tuning))
     code = ExportOptions(
@@ -63,12 +63,12 @@ def tune_first(
     claims.file("--tuning", cache)
     claims.reads(*models, *user_files(board))
     claims.reads(*(file for graph in graphs for file in data_files(graph)))
-    tuned = tune_all([Setting(graph, board, code) for graph in graphs], cache, step)
+    tuned = tune_all([MeasureSetting(graph, board, code) for graph in graphs], cache, step)
     return replace(options, tuning=cache), tuned
 
 
 def tune_all(
-    settings: Sequence[Setting], cache: Path, step: Steps
+    settings: Sequence[MeasureSetting], cache: Path, step: Steps
 ) -> list[Tuned]:
     """Tunes the models of ``settings`` one after the other, and returns the results."""
     from crtexport.reports.tune import tune  # noqa: PLC0415

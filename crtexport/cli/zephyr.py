@@ -146,32 +146,32 @@ def report(out: Output, build: Path) -> None:
     The sizes are those of the linked image; what they are compared with is the memory that the
     image has, by its partitions.
     """
-    found = read_report(build)
+    usage = read_report(build)
     memories = _memories(build)
     out.result({
-        "flash": found.flash, "ram": found.ram,
+        "flash": usage.flash, "ram": usage.ram,
         "memories": memories,
         "models": {
             name: {
-                "flash": found.flash_of(name), "ram": found.ram_of(name),
+                "flash": usage.flash_of(name), "ram": usage.ram_of(name),
                 "parts": {key: asdict(part) for key, part in parts.items()},
             }
-            for name, parts in found.models.items()
+            for name, parts in usage.models.items()
         },
     })
-    for name, parts in found.models.items():
+    for name, parts in usage.models.items():
         out.table(
             f"Model {name}", ("part", "code", "constants", "RAM"),
             [*((key, p.code, p.constants, p.ram) for key, p in parts.items()),
              ("total", sum(p.code for p in parts.values()),
-              sum(p.constants for p in parts.values()), found.ram_of(name))],
+              sum(p.constants for p in parts.values()), usage.ram_of(name))],
         )
-    flash = {name: found.flash_of(name) for name in found.models}
-    ram = {name: found.ram_of(name) for name in found.models}
+    flash = {name: usage.flash_of(name) for name in usage.models}
+    ram = {name: usage.ram_of(name) for name in usage.models}
     out.table("Image", ("what", "flash", "RAM"), [
-        *((f"model {name}", flash[name], ram[name]) for name in found.models),
-        (REST, found.flash - sum(flash.values()), found.ram - sum(ram.values())),
-        ("total", found.flash, found.ram),
+        *((f"model {name}", flash[name], ram[name]) for name in usage.models),
+        (REST, usage.flash - sum(flash.values()), usage.ram - sum(ram.values())),
+        ("total", usage.flash, usage.ram),
         *((f"size of {name}", size if name == "flash" else "-", size if name != "flash" else "-")
           for name, size in memories.items()),
     ])

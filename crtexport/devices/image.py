@@ -124,7 +124,7 @@ class Behind(Struct, frozen=True):
     source: ConstantRef
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
-        """The first ``nbytes`` bytes, in pieces."""
+        """Yields the first ``nbytes`` bytes, in pieces."""
         yield self.head[:nbytes]
         yield from replace(self.source, nbytes=max(nbytes - len(self.head), 0)).chunks()
 

@@ -40,7 +40,7 @@ class Container(Struct, frozen=True):
     chunks: Callable[[], Iterator[bytes]]
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Returns all bytes."""
         return b"".join(self.chunks())
 
 
@@ -107,18 +107,18 @@ def _round(size: int) -> int:
 def bundle(images: Sequence[tuple[str, ConstantRef]]) -> Container:
     """Returns a plain bundle of images by target (``openmp-thumbv7em-none-none-eabi-cortex-m4``), a
     host without bytes first."""
-    whole = [(HOST_ENTRY, ConstantRef(0, data=b"")), *images]
+    entries = [(HOST_ENTRY, ConstantRef(0, data=b"")), *images]
     # As the tool itself writes them: LLVM 19 finds no others, newer ones take both.
-    ids = [f"{name.rstrip('-')}-".encode() for name, _ in whole]
+    ids = [f"{name.rstrip('-')}-".encode() for name, _ in entries]
     at = len(_BUNDLE_MAGIC) + 8 + sum(24 + len(name) for name in ids)
-    head = _BUNDLE_MAGIC + struct.pack("<Q", len(whole))
-    for name, (_, image) in zip(ids, whole, strict=True):
+    head = _BUNDLE_MAGIC + struct.pack("<Q", len(entries))
+    for name, (_, image) in zip(ids, entries, strict=True):
         head += struct.pack("<QQQ", at, image.nbytes, len(name)) + name
         at += image.nbytes
 
     def chunks() -> Iterator[bytes]:
         yield head
-        for _, image in whole:
+        for _, image in entries:
             yield from image.chunks()
 
     return Container(at, chunks)

@@ -49,8 +49,8 @@ CacheSize = Annotated[int, Meta(ge=0, le=1 << 20, extra={"read": parse_size})]
 Address = Annotated[int, Meta(ge=0, extra={"read": _address})]
 Identifier = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 Text = Annotated[str, Meta(min_length=1, extra={"read": _one_line})]
-# Words are written into Makefiles and passed to shells, also those from packages of others, so no
-# character is allowed that is special there. Paths may have letters of any language.
+# Words are written into Makefiles and passed to shells, also those from other people's packages,
+# so no character is allowed that is special there. Paths may have letters of any language.
 Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 _./+=:,@%~^()\[\]\u00a1-\u1fff\u2c00-\ud7ff-]+$")]
 Command = Annotated[tuple[Word, ...], Meta(min_length=1)]
 DebianPackages = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9+. -]*$")]

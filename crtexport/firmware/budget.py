@@ -186,11 +186,11 @@ def check_tensors(
             )
 
 
-def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
+def check_budget(board: Board, usage: Usage, known_boards: Iterable[Board]) -> None:
     """Raises CrtExportError if ``usage`` does not fit ``board``'s memories.
 
     The error has a table of all content and its bytes, and suggests remedies: inputs that stay in
-    flash or lie in the workspace, rows, and other boards of ``others`` that the model fits.
+    flash or lie in the workspace, rows, and other ones of ``known_boards`` that the model fits.
     """
     over = excess(board, usage)
     if not over:
@@ -212,7 +212,9 @@ def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
     )
     raise CrtExportError(
         f"the model does not fit: {problem}\n{table}", location=board.name,
-        hint="; ".join((*_remedies(board, usage, over), *_other_boards(board, usage, others))),
+        hint="; ".join((
+            *_remedies(board, usage, over), *_other_boards(board, usage, known_boards)
+        )),
     )
 
 
@@ -230,10 +232,10 @@ def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[s
         yield "--feed takes an input row by row, which is never in memory as a whole then"
 
 
-def _other_boards(board: Board, usage: Usage, others: Iterable[Board]) -> Iterator[str]:
-    """Yields a hint about boards among ``others`` that the model fits. There is none for a board
-    that isn't among them: users can't exchange their own board, or that of a build."""
-    known = list(others)
+def _other_boards(board: Board, usage: Usage, known_boards: Iterable[Board]) -> Iterator[str]:
+    """Yields a hint about boards among ``known_boards`` that the model fits. There is none for a
+    board that isn't among them: users can't exchange their own board, or that of a build."""
+    known = list(known_boards)
     if all(other.name != board.name for other in known):
         return
     fits = [b.name for b in known if b.name != board.name and not excess(b, usage)]

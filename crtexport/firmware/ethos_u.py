@@ -122,22 +122,22 @@ def for_networks(
     user named one, and for chosen memories that the Ethos-U doesn't reach.
     """
     made_for = sorted({op.accelerator for op in commands_of(graphs)})
-    wanted = asked(accelerators, board)
+    requested = asked(accelerators, board)
     if not made_for:
-        if wanted is not None:
+        if requested is not None:
             raise CrtExportError(
                 "the network has no commands for an Ethos-U", location=graphs[0].source,
                 hint="give the .tflite file, which Vela can compile",
             )
         return board
-    if wanted is None and board.npu is None:
+    if requested is None and board.npu is None:
         raise CrtExportError(
             f"the model has commands for an {made_for[0]}, but the board has no Ethos-U",
             location=board.name,
             hint=f"if yours has, describe it in the board's file (npu:), or say --accelerator "
             f"{made_for[0]}",
         )
-    there = wanted or (board.npu.accelerator if board.npu else "")
+    there = requested or (board.npu.accelerator if board.npu else "")
     if made_for != [there]:
         raise CrtExportError(
             f"the model has commands for an {' and an '.join(made_for)}, not for an {there}",

@@ -20,21 +20,21 @@ def joined_files(
     Raises CrtExportError for problems of a module (:func:`.external.external_files`), for two files
     of one name that differ, and for a function that different files define.
     """
-    found = ExternalFiles()
+    joined = ExternalFiles()
     owners: dict[str, str] = {}
     functions: dict[str, tuple[str, ExternalModule]] = {}
     for model, modules in models.items():
         own = external_files(modules, ours)
         for name in (*own.sources, *own.objects):
             other = owners.setdefault(name, model)
-            if other != model and not _same(name, own, found):
+            if other != model and not _same(name, own, joined):
                 raise CrtExportError(
                     f"models {other!r} and {model!r} have different files of this name",
                     location=("modules", name), hint="rename one of the files",
                 )
-        found.sources |= own.sources
-        found.objects |= own.objects
-        found.facts |= own.facts
+        joined.sources |= own.sources
+        joined.objects |= own.objects
+        joined.facts |= own.facts
         for module in modules:
             # Functions of device programs aren't symbols that the linker sees.
             for function in module.functions if module.kind != "device-image" else ():
@@ -46,7 +46,7 @@ def joined_files(
                         location=("modules", function.symbol),
                         hint="rename it in one of them, or let both use the same files",
                     )
-    return found
+    return joined
 
 
 def _names(module: ExternalModule) -> list[str]:

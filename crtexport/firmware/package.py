@@ -91,18 +91,18 @@ def board_for(package: Package, board: Board | None = None, *, trusted: bool = F
     name, and the package's own only if it is ``trusted``. Raises CrtExportError for a board that
     isn't installed, and for one of another processor.
     """
-    told = board_from_package(package)
+    recorded = board_from_package(package)
     if board is None and trusted:
-        return told
-    found = board if board is not None else _installed(package, told)
-    for what, theirs, ours in _differences(told, found):
+        return recorded
+    found = board if board is not None else _installed(package, recorded)
+    for what, theirs, ours in _differences(recorded, found):
         raise CrtExportError(
             f"the package is for another {what} than the board {found.name}: {theirs}, not {ours}",
-            location=str(package.path), hint=_choice(told) if board is None else None,
+            location=str(package.path), hint=_choice(recorded) if board is None else None,
         )
-    cpu = replace(told.cpu, cflags=found.cpu.cflags)
+    cpu = replace(recorded.cpu, cflags=found.cpu.cflags)
     return replace(
-        told, cpu=cpu, toolchain=found.toolchain, runner=found.runner, console=found.console,
+        recorded, cpu=cpu, toolchain=found.toolchain, runner=found.runner, console=found.console,
         counter=found.counter, zephyr=found.zephyr, flashing=found.flashing,
     )
 

@@ -133,7 +133,7 @@ def _model_context(
 def _measuring(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
     """Returns the files of the program that measures the models and answers in frames, by name."""
     templates = [f"baremetal/common/{name}" for name in _MEASURING]
-    return _rendered(templates, main_context(parts) | {"hosted": board.hosted})
+    return rendered(templates, main_context(parts) | {"hosted": board.hosted})
 
 
 def _firmware(parts: FirmwareParts, board: Board, *, measures: bool) -> dict[str, bytes]:
@@ -151,10 +151,10 @@ def _firmware(parts: FirmwareParts, board: Board, *, measures: bool) -> dict[str
         "compiler": board.toolchain.compiler[0], "runs_in": _runs_in(board),
         "measures": measures,
     }
-    return _rendered(_templates(board), context)
+    return rendered(_templates(board), context)
 
 
-def _rendered(templates: Iterable[str], context: Mapping[str, object]) -> dict[str, bytes]:
+def rendered(templates: Iterable[str], context: Mapping[str, object]) -> dict[str, bytes]:
     """Returns the files that templates and plain files of their folder become, by name."""
     environment, found = resources.environment(), {}
     for template in templates:

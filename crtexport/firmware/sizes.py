@@ -27,7 +27,7 @@ def parse_size(value: object) -> object:
 
 
 def format_size(size: int) -> str:
-    """``size`` in bytes as people write it: ``256 KiB``, ``1.5 MiB``, ``300 B``."""
+    """Returns ``size`` in bytes as people write it: ``256 KiB``, ``1.5 MiB``, ``300 B``."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= scale:
             return f"{size / scale:.1f} {unit}".replace(".0 ", " ")

@@ -32,9 +32,9 @@ def compile_model(
     where it fails.
     """
     vela = program()
-    given = folder / "model.tflite"
+    copy = folder / "model.tflite"
     try:
-        shutil.copyfile(model, given)
+        shutil.copyfile(model, copy)
     except OSError as error:
         raise CrtExportError(
             f"the model can't be copied for Vela: {error.strerror}", location=model.name
@@ -46,7 +46,7 @@ def compile_model(
     options += ["--memory-mode", memory_mode] if memory_mode else []
     try:
         done = subprocess.run(
-            [vela, given.name, *options], cwd=folder, capture_output=True, text=True,
+            [vela, copy.name, *options], cwd=folder, capture_output=True, text=True,
             errors="backslashreplace", timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL,
         )
     except OSError as error:

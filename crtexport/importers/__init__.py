@@ -72,7 +72,7 @@ def load(
 def _refusal(path: Path, start: bytes) -> CrtExportError:
     """Returns the error for a file of unknown format."""
     where = str(path)
-    names = " or ".join(known.name for known in FORMATS)
+    names = " or ".join(format_.name for format_ in FORMATS)
     for magic, name in _KNOWN_MAGIC:
         if start.startswith(magic):
             return CrtExportError(
@@ -84,7 +84,7 @@ def _refusal(path: Path, start: bytes) -> CrtExportError:
         )
     return CrtExportError(
         f"unknown format: the file begins with {start[:8].hex(' ')}; "
-        + ", ".join(f"a {known.name} file {known.mark}" for known in FORMATS),
+        + ", ".join(f"a {format_.name} file {format_.mark}" for format_ in FORMATS),
         location=where,
         hint=_CONVERTERS,
     )

@@ -16,7 +16,7 @@ def stored_bytes(elements: int, bits: int) -> int:
 
 
 def unpacked(packed: ConstantRef, elements: int, bits: int, *, signed: bool) -> ConstantRef:
-    """The elements of a constant that has :func:`stored_bytes`."""
+    """Returns the elements of a constant that has :func:`stored_bytes`."""
     return ConstantRef(nbytes=elements, made=Made(packed, _RULES[bits, signed], (1, 8 // bits)))
 
 

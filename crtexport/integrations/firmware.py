@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts
+from crtexport.firmware.project import rendered
 from crtexport.integrations.test_vector import Recorded, test_context
-from crtexport.support import resources
 from crtexport.version import __version__
 
 _TEMPLATES = ("common/crt_test.c.j2", "common/crt_test.h.j2", "make/main.c.j2")
@@ -21,8 +21,4 @@ def test_program(parts: FirmwareParts, board: Board, recorded: Recorded) -> dict
         **test_context(parts, recorded), "board": board.name, "firmware": True,
         "made_by": f"crtexport {__version__}",
     }
-    environment, found = resources.environment(), {}
-    for name in _TEMPLATES:
-        text = environment.get_template(f"integrations/{name}").render(context)
-        found[name.rpartition("/")[2].removesuffix(".j2")] = text.encode()
-    return found
+    return rendered((f"integrations/{name}" for name in _TEMPLATES), context)

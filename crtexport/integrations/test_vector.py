@@ -26,7 +26,7 @@ _C_TYPES = {
 _COLUMNS = 96
 
 
-class Values(Struct, frozen=True):
+class TensorValues(Struct, frozen=True):
     """A tensor of the test: its member of the interface's struct, and its elements as text;
     ``lines`` is empty where nothing was recorded. ``tolerance``: "0" means equal bits."""
 
@@ -37,12 +37,12 @@ class Values(Struct, frozen=True):
     tolerance: str
 
 
-def values(part: TensorPart, array: Array | None) -> Values:
+def values(part: TensorPart, array: Array | None) -> TensorValues:
     """Returns the tensor ``part`` with the elements of ``array``, which has its shape and type."""
     c_type = _C_TYPES.get(part.dtype, f"{part.dtype.value}_t")
     count = math.prod(part.shape)
     if array is None:
-        return Values(part.field, c_type, count, (), "0")
+        return TensorValues(part.field, c_type, count, (), "0")
     flat = np.ascontiguousarray(array).ravel()
     if part.dtype in (DType.FLOAT16, DType.BOOL):
         flat = flat.view(np.uint16 if part.dtype is DType.FLOAT16 else np.uint8)
@@ -51,7 +51,7 @@ def values(part: TensorPart, array: Array | None) -> Values:
         finite = np.abs(flat[np.isfinite(flat)]).astype(np.float64)
         tolerance = _literal(part.dtype, TOLERANCE * float(max(finite, default=0.0)))
     lines = _wrapped(_literal(part.dtype, value) for value in flat.tolist())
-    return Values(part.field, c_type, count, tuple(lines), tolerance)
+    return TensorValues(part.field, c_type, count, tuple(lines), tolerance)
 
 
 def test_context(parts: FirmwareParts, recorded: Recorded) -> dict[str, object]:
@@ -75,7 +75,7 @@ def test_context(parts: FirmwareParts, recorded: Recorded) -> dict[str, object]:
     }
 
 
-def sample_of(model: FirmwareParts, sample: dict[str, Array], outputs: bool) -> list[Values]:
+def sample_of(model: FirmwareParts, sample: dict[str, Array], outputs: bool) -> list[TensorValues]:
     """Returns the inputs or outputs of a model; arrays are named as in its C struct."""
     parts = model.outputs if outputs else model.inputs
     return [values(part, sample.get(part.field)) for part in parts]

@@ -38,16 +38,16 @@ def evaluate(
     None also for operators that aren't evaluated here, and where the outputs would be larger than
     both the inputs and :data:`SMALL`. Inputs must fit the operator, as inference checks.
     """
-    given = [tensor for tensor in inputs if tensor is not None and tensor.constant is not None]
-    if not given or len(given) != len(inputs):
+    constants = [tensor for tensor in inputs if tensor is not None and tensor.constant is not None]
+    if not constants or len(constants) != len(inputs):
         return None
-    nbytes = max(SMALL, sum(tensor.type.nbytes for tensor in given))
-    if _grows(op, given) > nbytes:
+    nbytes = max(SMALL, sum(tensor.type.nbytes for tensor in constants))
+    if _grows(op, constants) > nbytes:
         return None
     if isinstance(op, _ARITHMETIC):
-        results = _computed(op, given, declared[0])
-    elif isinstance(op, _MOVING) and alike(op, given):
-        results = move(op, [_values(tensor) for tensor in given])
+        results = _computed(op, constants, declared[0])
+    elif isinstance(op, _MOVING) and alike(op, constants):
+        results = move(op, [_values(tensor) for tensor in constants])
     else:
         return None
     if results is None or sum(array.nbytes for array in results) > nbytes:
@@ -69,7 +69,7 @@ def _values(tensor: Tensor) -> Array:
 
 
 def _grows(op: ops.Op, inputs: Sequence[Tensor]) -> int:
-    """Bytes of the output of an operator that repeats its input; 0 for the others."""
+    """Returns the bytes of the output of an operator that repeats its input; 0 for the others."""
     data = inputs[0].type
     match op:
         case ops.BroadcastTo(shape=shape):

@@ -13,7 +13,7 @@ from crtexport.support.errors import CrtExportError
 def functions_of(graph: Graph) -> dict[str, ModuleFunction]:
     """Returns the functions of all modules, by symbol. Raises CrtExportError when two define one.
     """
-    found: dict[str, ModuleFunction] = {}
+    functions: dict[str, ModuleFunction] = {}
     owners: dict[str, ExternalModule] = {}
     for module in graph.modules:
         if module.name in {other.name for other in graph.modules if other is not module}:
@@ -27,26 +27,26 @@ def functions_of(graph: Graph) -> dict[str, ModuleFunction]:
                     f"module {owners[function.symbol].name!r} has a function of this name",
                     location=where,
                 )
-            found[function.symbol], owners[function.symbol] = function, module
-    return found
+            functions[function.symbol], owners[function.symbol] = function, module
+    return functions
 
 
 def programs_of(graph: Graph) -> dict[Device, DeviceProgram]:
     """Returns the programs of all device images. Raises CrtExportError when a device has two of one
     name, and for functions of images that none of their programs can have."""
-    found: dict[Device, DeviceProgram] = {}
+    programs: dict[Device, DeviceProgram] = {}
     for module in graph.modules:
         where = f"module {module.name!r}"
         own = {program.device for program in module.programs}
         for program in module.programs:
-            if program.device in found:
+            if program.device in programs:
                 device = program.device
                 raise CrtExportError(
                     "another image is for this program of this device",
                     location=(where, device.kind, str(device.id), device.program),
                     hint="give each program of a device a name of its own",
                 )
-            found[program.device] = program
+            programs[program.device] = program
         for function in module.functions if module.kind == "device-image" else ():
             if function.device not in own:
                 raise CrtExportError(
@@ -59,7 +59,7 @@ def programs_of(graph: Graph) -> dict[Device, DeviceProgram]:
                     location=(where, function.symbol),
                     hint="make the constant an input of the node, or part of the image",
                 )
-    return found
+    return programs
 
 
 def check_external(graph: Graph) -> None:

@@ -110,14 +110,14 @@ class Graph(Struct, frozen=True):
         return self.tensors[tensor].type
 
     def required(self, node: Node, index: int) -> int:
-        """The id of a node's input that must be there."""
+        """Returns the id of a node's input that must be there."""
         tensor = node.inputs[index] if index < len(node.inputs) else None
         if tensor is None:
             raise CrtExportError(f"input {index} is missing", location=(self.source, str(node)))
         return tensor
 
     def optional(self, node: Node, index: int) -> int | None:
-        """The id of a node's input, or None where it was left out."""
+        """Returns the id of a node's input, or None where it was left out."""
         return node.inputs[index] if index < len(node.inputs) else None
 
     def constant(self, tensor: int) -> ConstantRef | None:
@@ -125,11 +125,11 @@ class Graph(Struct, frozen=True):
 
     @property
     def variables(self) -> tuple[int, ...]:
-        """The tensors that keep their values between runs."""
+        """Returns the tensors that keep their values between runs."""
         return tuple(i for i, t in enumerate(self.tensors) if t.variable is not None)
 
     def written(self, node: Node) -> tuple[int, ...]:
-        """The variables that ``node`` writes."""
+        """Returns the variables that ``node`` writes."""
         positions = variable_positions(node)
         return tuple(self.required(node, p) for p, written in positions.items() if written)
 

@@ -44,7 +44,7 @@ def _cells(graph: Graph, tensor: int) -> int:
 
 
 def _products(graph: Graph, node: Node) -> int:
-    """Products in one output: all weights but the axis of outputs."""
+    """Returns the products in one output: all weights but the axis of outputs."""
     shape = graph.type(graph.required(node, 1)).shape
     return math.prod(shape[1:3]) if isinstance(node.op, ops.DepthwiseConv2D) else math.prod(
         shape[1:]

@@ -19,14 +19,15 @@ _HALF = np.float32(0.5)
 
 
 def _ratio(size: int, output_size: int, *, align_corners: bool) -> np.float32:
-    """Pixels of the input per pixel of the output."""
+    """Returns the pixels of the input per pixel of the output."""
     if align_corners and output_size > 1:
         return np.float32(size - 1) / np.float32(output_size - 1)
     return np.float32(size) / np.float32(output_size)
 
 
 def nearest(op: Resize, size: int, output_size: int) -> list[int]:
-    """The row (or column) that each one of the output is a copy of (``GetNearestNeighbor``)."""
+    """Returns the row (or column) that each one of the output is a copy of
+    (``GetNearestNeighbor``)."""
     ratio = _ratio(size, output_size, align_corners=op.align_corners)
     offset = _HALF if op.half_pixel_centers else np.float32(0.0)
     result = []

@@ -1,4 +1,4 @@
-"""Constants made of strided or interleaved elements of others, computed while they are written.
+"""Constants of strided or interleaved elements of other constants, computed while they are written.
 
 A View reads its source with strides, as NumPy's strided arrays do; a Joined interleaves its
 sources. Both hold a window of a few megabytes at most.
@@ -44,11 +44,11 @@ class View(Struct, frozen=True):
         return ConstantRef(nbytes=nbytes, made=self)
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
-        """The first ``nbytes`` bytes, in pieces that end where elements do."""
+        """Yields the first ``nbytes`` bytes, in pieces that end where elements do."""
         return self._pieces(self.start, self.axes, 0, nbytes // self.itemsize)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
         first, end = start // self.itemsize, -(-(start + nbytes) // self.itemsize)
         data = b"".join(self._pieces(self.start, self.axes, first, end))
         before = start - first * self.itemsize
@@ -57,7 +57,7 @@ class View(Struct, frozen=True):
     def _pieces(
         self, start: int, axes: Sequence[Axis], first: int, end: int
     ) -> Iterator[bytes]:
-        """Elements ``first`` to ``end`` of what ``axes`` reach from ``start`` on."""
+        """Yields the elements ``first`` to ``end`` of what ``axes`` reach from ``start`` on."""
         if first >= end:
             return
         if not axes:
@@ -77,7 +77,7 @@ class View(Struct, frozen=True):
             row, rest = row + max(whole, 1), 0
 
     def _block(self, start: int, axes: Sequence[Axis]) -> bytes:
-        """All that ``axes`` reach: read in the source's order, then moved."""
+        """Returns all that ``axes`` reach: read in the source's order, then moved."""
         low = start + sum(min(0, (size - 1) * step) for size, step in axes)
         order = sorted(range(len(axes)), key=lambda i: -abs(axes[i][1]))
         outer = _joined_axes([(axes[i][0], abs(axes[i][1])) for i in order])
@@ -118,11 +118,11 @@ class Joined(Struct, frozen=True):
         return ConstantRef(nbytes=sum(self.runs) * self.count, made=self)
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
-        """The first ``nbytes`` bytes, in pieces."""
+        """Yields the first ``nbytes`` bytes, in pieces."""
         return self._pieces(0, nbytes)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
         return b"".join(self._pieces(start, start + nbytes))
 
     def _pieces(self, start: int, end: int) -> Iterator[bytes]:
@@ -143,7 +143,8 @@ class Joined(Struct, frozen=True):
             start = (row + whole) * row_bytes
 
     def _row(self, row: int, start: int, end: int) -> Iterator[bytes]:
-        """Bytes ``start`` to ``end`` of a row that is larger than a window, or not whole."""
+        """Yields the bytes ``start`` to ``end`` of a row that is larger than a window, or not
+        whole."""
         at = 0
         for source, run in zip(self.sources, self.runs, strict=True):
             for first in range(max(start - at, 0), min(end - at, run), WINDOW):
@@ -182,7 +183,7 @@ def moved(op: ops.Op, inputs: Sequence[Tensor]) -> list[ConstantRef] | None:
 
 
 def _whole(type_: TensorType, source: ConstantRef) -> View:
-    """All elements, as they are."""
+    """Returns all elements, as they are."""
     axes: list[Axis] = []
     step = 1
     for size in reversed(type_.shape):
@@ -203,7 +204,7 @@ def _sliced(
 
 
 def _part(view: View, axis: int, first: int, count: int) -> View:
-    """``count`` of an axis's elements."""
+    """Returns ``count`` of an axis's elements."""
     begin = [first if i == axis else 0 for i in range(len(view.axes))]
     size = [count if i == axis else length for i, (length, _) in enumerate(view.axes)]
     return _sliced(view, begin, size, [1] * len(begin))

@@ -62,7 +62,8 @@ def _node(graph: Graph, node: Node) -> str:
 
 
 def _attributes(op: object) -> str:
-    """All attributes by name, nested ones in braces; nothing for an operator without any."""
+    """Returns all attributes by name, nested ones in braces; nothing for an operator without
+    any."""
     if not isinstance(op, Struct):
         return ""
     fields = op.__struct_fields__

@@ -45,7 +45,7 @@ class DType(enum.Enum):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Smallest and largest value of an integer type; ValueError for others."""
+        """Returns the smallest and largest value of an integer type; ValueError for others."""
         if not self.is_integer:
             raise ValueError(f"{self.value} is no type of integers")
         count = 1 << 8 * self.itemsize
@@ -85,8 +85,8 @@ class TensorType(Struct, frozen=True):
 
 
 class Making(Protocol):
-    """A rule that computes the bytes of a constant from those of others while they are written.
-    Equal rules make the same bytes."""
+    """A rule that computes the bytes of a constant from those of other constants while they are
+    written. Equal rules make the same bytes."""
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
         """Yields the first ``nbytes`` bytes, in pieces."""
@@ -116,7 +116,7 @@ class Made(Struct, frozen=True):
                 yield result
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
         given, made = self.sizes
         first, end = start // made, -(-(start + nbytes) // made)
         piece = self.source.part(first * given, (end - first) * given)
@@ -144,12 +144,12 @@ class ConstantRef(Struct, frozen=True):
 
     @staticmethod
     def of(array: npt.NDArray[np.generic]) -> ConstantRef:
-        """A constant from an array, converted to little-endian C order."""
+        """Returns a constant from an array, converted to little-endian C order."""
         data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
         return ConstantRef(nbytes=len(data), data=data)
 
     def chunks(self, window: int = 1 << 20) -> Iterator[bytes]:
-        """The bytes in pieces, of ``window`` bytes and a rest, or as they are made.
+        """Yields the bytes in pieces, of ``window`` bytes and a rest, or as they are made.
 
         Pieces end where elements do. Raises CrtExportError when the file has become shorter than
         it was when checked.
@@ -182,12 +182,12 @@ class ConstantRef(Struct, frozen=True):
         )
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """Some of the bytes."""
+        """Returns some of the bytes."""
         (piece,) = self.parts((start,), nbytes)
         return piece
 
     def parts(self, starts: Iterable[int], nbytes: int) -> Iterator[bytes]:
-        """``nbytes`` bytes from each of ``starts`` on."""
+        """Yields ``nbytes`` bytes from each of ``starts`` on."""
         if self.data is not None:
             for start in starts:
                 yield self.data[start : start + nbytes]
@@ -204,9 +204,9 @@ class ConstantRef(Struct, frozen=True):
                     yield piece
 
     def read(self) -> bytes:
-        """All bytes."""
+        """Returns all bytes."""
         return self.data if self.data is not None else b"".join(self.chunks())
 
     def array(self, type_: TensorType) -> npt.NDArray[np.generic]:
-        """The values as a read-only array of ``type_``'s dtype and shape."""
+        """Returns the values as a read-only array of ``type_``'s dtype and shape."""
         return np.frombuffer(self.read(), dtype=type_.dtype.numpy).reshape(type_.shape)

@@ -31,7 +31,7 @@ def _borrowing(outer: Graph, node: Node, inner: Graph) -> Graph:
 
 
 def check_variables(graph: Graph) -> None:
-    """Raise CrtExportError, naming the node, unless variables stand where they may and only there.
+    """Raises CrtExportError, naming the node, unless variables stand where they may and only there.
 
     Requires valid tensor numbers.
     """

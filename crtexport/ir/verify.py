@@ -34,7 +34,7 @@ _NEED_SCALES = (
 
 
 def verify(graph: Graph) -> None:
-    """Raise CrtExportError, naming the node or tensor, where ``graph`` is not a valid network.
+    """Raises CrtExportError, naming the node or tensor, where ``graph`` is not a valid network.
 
     Checked: ids, order, one producer per tensor, shapes and types as inferred, constants of the
     right size, quantization. A tensor may be a graph output twice, and an input may be an output.
@@ -84,7 +84,7 @@ def describe(index: int, tensor: Tensor) -> str:
 
 
 def check_type(type_: TensorType) -> None:
-    """Raise CrtExportError, without a location, unless ``type_`` is static and of sane size."""
+    """Raises CrtExportError, without a location, unless ``type_`` is static and of sane size."""
     if len(type_.shape) > MAX_RANK:
         raise CrtExportError(f"{len(type_.shape)} dimensions; the most is {MAX_RANK}")
     if any(size < 0 for size in type_.shape):
@@ -144,7 +144,7 @@ def _check_constant(type_: TensorType, constant: ConstantRef) -> None:
 
 
 def _check_order(graph: Graph, *, nested: bool) -> None:
-    """Every tensor is defined once, before it is used."""
+    """Checks that every tensor is defined once, before it is used."""
     defined = {i for i, tensor in enumerate(graph.tensors) if tensor.constant is not None}
     defined.update(graph.variables)
     for position, tensor in enumerate(graph.inputs):

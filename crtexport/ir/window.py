@@ -29,7 +29,7 @@ class WindowAxis(Struct, frozen=True):
 
     @property
     def span(self) -> int:
-        """Pixels from the first tap to the last, both included."""
+        """Returns the pixels from the first tap to the last, both included."""
         return (self.window - 1) * self.dilation + 1
 
     def covered(self, positions: int) -> int:
@@ -38,17 +38,17 @@ class WindowAxis(Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The pixel behind the last tap of the last window."""
+        """Returns the pixel behind the last tap of the last window."""
         return self.covered(self.positions) - self.pad_before
 
     @property
     def inside(self) -> bool:
-        """True where every tap of every window lies in the image."""
+        """Returns True where every tap of every window lies in the image."""
         return self.pad_before == 0 and self.end <= self.size
 
     @property
     def padded(self) -> bool:
-        """True where the image has padding, whether or not a tap meets it."""
+        """Returns True where the image has padding, whether or not a tap meets it."""
         return bool(self.pad_before or self.pad_after)
 
     @property
@@ -98,17 +98,18 @@ class WindowGeometry(Struct, frozen=True):
 
     @property
     def pixels(self) -> int:
-        """Pixels of the output, of all its images."""
+        """Returns the pixels of the output, of all its images."""
         return math.prod(self.y[:3])
 
     @property
     def inside(self) -> bool:
-        """True where no window sticks out of the image."""
+        """Returns True where no window sticks out of the image."""
         return self.rows.inside and self.columns.inside
 
     @property
     def pointwise(self) -> bool:
-        """True where each pixel of the output sees the pixel of the input with its own number."""
+        """Returns True where each pixel of the output sees the pixel of the input with its own
+        number."""
         return (
             self.kernel == (1, 1) and self.stride == (1, 1) and self.pad_before == (0, 0)
             and self.x[:3] == self.y[:3]

@@ -19,7 +19,7 @@ _WORDS = (_INDEX, _I32)
 
 
 def const(value: int | float, type_: Scalar = _INDEX) -> kir.Const:
-    """A constant; integers for integer types, floats for float types."""
+    """Returns a constant; integers for integer types, floats for float types."""
     return kir.Const(float(value) if type_.is_float else int(value), type_)
 
 
@@ -203,12 +203,12 @@ def load_word(buffer: Buffer, index: Expr) -> kir.LoadWord:
 def load_vector(
     buffer: Buffer, index: Expr, type_: Scalar, count: int | None = None
 ) -> kir.LoadVector:
-    """The vector at ``index``: all its lanes, or the first ``count``."""
+    """Returns the vector at ``index``: all its lanes, or the first ``count``."""
     return kir.LoadVector(buffer, index, type_, type_.lanes if count is None else count)
 
 
 def cast(value: Expr, type_: Scalar) -> Expr:
-    """``value`` as ``type_``; constants are converted here when that is exact."""
+    """Returns ``value`` as ``type_``; constants are converted here when that is exact."""
     if value.type is type_:
         return value
     if isinstance(value, kir.Const) and not value.type.is_float and type_ in (
@@ -374,7 +374,7 @@ class KernelBuilder:
 
 
 def _without_constant_branches(stmts: list[Stmt]) -> Body:
-    """``stmts`` with each If on a constant replaced by the branch that runs."""
+    """Returns ``stmts`` with each If on a constant replaced by the branch that runs."""
     if not any(isinstance(s, kir.If) and isinstance(s.condition, kir.Const) for s in stmts):
         return tuple(stmts)
     kept: list[Stmt] = []

@@ -51,7 +51,7 @@ def run(
 def compile_kernel(
     kernel: Kernel, *, index_bits: int = 32, use_intervals: bool = True
 ) -> Callable[[Mapping[str, Array] | Sequence[Array], Sequence[int | float]], None]:
-    """The function behind :func:`run`, for running one kernel many times."""
+    """Returns the function behind :func:`run`, for running one kernel many times."""
     with np.errstate(all="ignore"):  # a constant may round to infinity
         function = Translator(kernel, index_bits, use_intervals).translate()
 

@@ -38,7 +38,7 @@ def bits(type_: Scalar, index_bits: int = 64) -> int:
 
 @functools.cache
 def type_range(type_: Scalar, index_bits: int = 64) -> Interval:
-    """Smallest and largest value of an integer type."""
+    """Returns the smallest and largest value of an integer type."""
     width = bits(type_, index_bits)
     if type_.is_signed:
         return -(1 << (width - 1)), (1 << (width - 1)) - 1
@@ -55,7 +55,7 @@ def contains(outer: Interval, inner: Interval) -> bool:
 
 
 def hull(a: Interval, b: Interval) -> Interval:
-    """The smallest interval around both."""
+    """Returns the smallest interval around both."""
     return min(a[0], b[0]), max(a[1], b[1])
 
 
@@ -200,7 +200,7 @@ class Ranges(Struct, frozen=True):
             self.known[var.name] = LazyFact(value, self.known, self.integer)
 
     def of(self, expr: Expr) -> Interval | None:
-        """The interval of an integer or i1 expression; None for a float or a vector."""
+        """Returns the interval of an integer or i1 expression; None for a float or a vector."""
         type_ = expr.type
         return None if type_.is_float or type_.is_vector else self.integer(expr)
 

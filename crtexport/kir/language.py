@@ -163,7 +163,9 @@ class Buffer(Struct, frozen=True, array_like=True):
     align: int = 1
 
 
-class _Part(Struct, frozen=True, tag=True, tag_field="part", array_like=True):
+class _Part(
+    Struct, frozen=True, cache_hash=True, tag=True, tag_field="part", array_like=True
+):
     """An expression or a statement, whose encoding names its class."""
 
 
@@ -280,7 +282,7 @@ LEAVES = (Const, Var)
 
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
-    """The expressions that ``expr`` is made of, in the order of the text."""
+    """Returns the expressions that ``expr`` is made of, in the order of the text."""
     match expr:
         case Const() | Var():
             return ()

@@ -86,7 +86,7 @@ def _outer(expr: Expr) -> str:
 
 
 def expression(expr: Expr) -> str:
-    """One expression as text, in parentheses where it is an infix operation."""
+    """Returns one expression as text, in parentheses where it is an infix operation."""
     match expr:
         case kir.Var():
             return expr.name

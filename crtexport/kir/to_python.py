@@ -52,7 +52,7 @@ class InterpreterError(Exception):
 
 
 def _to_integer(value: Any, low: int, high: int, what: str) -> int:
-    """A float truncated toward zero; it must be in range."""
+    """Returns a float truncated toward zero; it must be in range."""
     if not np.isfinite(value):
         raise InterpreterError(f"{what}: {value} has no integer")
     result = int(value)
@@ -93,7 +93,7 @@ class _Code(Struct, frozen=True):
 
     @property
     def is_name(self) -> bool:
-        """True where it may be repeated in the text without being evaluated twice."""
+        """Returns True where it may be repeated in the text without being evaluated twice."""
         return self.text.isidentifier() or self.text.isdigit()
 
 
@@ -116,7 +116,7 @@ class Translator:
         self.fresh = count()
 
     def translate(self) -> Callable[..., None]:
-        """The kernel as a function of its cells and parameters."""
+        """Returns the kernel as a function of its cells and parameters."""
         arguments = [
             *(self._identifier("b", b.name) for b in self.kernel.buffers),
             *(self._variable(p) for p in self.kernel.params),
@@ -140,7 +140,7 @@ class Translator:
         return self._identifier("v", var.name)
 
     def _value(self, value: Any) -> str:
-        """A global name for a value."""
+        """Returns a global name for a value."""
         name = f"c{next(self.fresh)}"
         self.names[name] = value
         return name

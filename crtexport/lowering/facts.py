@@ -40,7 +40,7 @@ class Freedom(Struct, frozen=True):
         return max(0, *(min(source, d + output) - max(0, d) for d in ways))
 
 
-class Move(Struct, frozen=True):
+class ByteMove(Struct, frozen=True):
     """``nbytes`` of an output from byte ``target`` are those of an input from byte ``source``."""
 
     output: int
@@ -67,7 +67,7 @@ class Facts(Struct, frozen=True, dict=True):
 
     forward: Freedoms = field(default_factory=dict)
     reversed: Callable[[], Freedoms | None] | None = None
-    moves: tuple[Move, ...] | None = None
+    moves: tuple[ByteMove, ...] | None = None
     scratch: int = 0
     reads: Mapping[int, int] = field(default_factory=dict)
     writes: Mapping[int, int] = field(default_factory=dict)
@@ -76,5 +76,5 @@ class Facts(Struct, frozen=True, dict=True):
 
     @cached_property
     def backward(self) -> Freedoms | None:
-        """The freedoms of the reversed kernel; None where it can't be reversed."""
+        """Returns the freedoms of the reversed kernel; None where it can't be reversed."""
         return None if self.reversed is None else self.reversed()

@@ -20,7 +20,7 @@ from crtexport.kir.analysis.accesses import Access, accesses, touching
 from crtexport.kir.analysis.address_intervals import Bounds, Floats, Grid, addresses, hulls, parts
 from crtexport.kir.analysis.channel_loop import channel_loop
 from crtexport.kir.language import Kernel
-from crtexport.lowering.facts import Facts, Freedom, Freedoms, Move
+from crtexport.lowering.facts import ByteMove, Facts, Freedom, Freedoms
 from crtexport.lowering.registry import InputTensor, Lowered, OutputTensor
 
 GRID_LIMIT = 1 << 20
@@ -295,7 +295,7 @@ def _suffix(
 
 def _moves(
     kernel: Kernel, listed: Listed, inputs: Sides, outputs: Sides
-) -> tuple[Move, ...] | None:
+) -> tuple[ByteMove, ...] | None:
     """Returns the stretches of bytes that a node copies; None if it does anything else. ``listed``:
     the accesses of ``kernel``."""
     stores = [a for a in listed if a.stores]
@@ -303,7 +303,7 @@ def _moves(
         return None
     if sum(_traffic(listed, outputs).values()) > COPY_LIMIT:
         return None
-    found: list[Move] = []
+    found: list[ByteMove] = []
     for store in stores:
         load = listed[store.copies if store.copies is not None else 0]
         output, source = _owner(outputs, store), _owner(inputs, load)
@@ -313,7 +313,7 @@ def _moves(
         stretch = _stretch(kernel, store, load)
         if stretch is None:
             return None
-        found.append(Move(output, source, *stretch))
+        found.append(ByteMove(output, source, *stretch))
     return tuple(found) if _complete(found, outputs) else None
 
 
@@ -351,7 +351,7 @@ def _stretch(kernel: Kernel, store: Access, load: Access) -> tuple[int, int, int
     return least * item, (least - int(shift)) * item, points * item
 
 
-def _complete(moves: Iterable[Move], outputs: Sides) -> bool:
+def _complete(moves: Iterable[ByteMove], outputs: Sides) -> bool:
     """Returns whether each byte of each output is written exactly once."""
     ends = dict.fromkeys(outputs, 0)
     for move in sorted(moves, key=lambda m: (m.output, m.target)):

@@ -70,13 +70,14 @@ class LoweredNode(Struct, frozen=True, dict=True):
 
     @cached_property
     def reversed(self) -> Lowered | None:
-        """The kernel with its outer loops from their ends to their beginnings, if that can be."""
+        """Returns the kernel with its outer loops from their ends to their beginnings, if that can
+        be."""
         kernel = reversed_kernel(self.lowered)
         return None if kernel is None else replace(self.lowered, kernel=kernel)
 
     @cached_property
     def facts(self) -> Facts:
-        """The facts that the planner needs; empty where there is no kernel."""
+        """Returns the facts that the planner needs; empty where there is no kernel."""
         if self.build is None:
             return Facts()
         return self.analyze(self.lowered, self._reversed_kernel)
@@ -87,9 +88,9 @@ class LoweredNode(Struct, frozen=True, dict=True):
     def running(
         self, *, backward: bool = False, in_place: tuple[tuple[int, int], ...] = ()
     ) -> Lowered:
-        """The kernel as it runs: in this direction, and without promises about the pairs (output
-        position, input position) that share bytes. Raises CrtExportError naming the node where
-        there is none."""
+        """Returns the kernel as it runs: in this direction, and without promises about the pairs
+        (output position, input position) that share bytes. Raises CrtExportError naming the node
+        where there is none."""
         lowered = self.reversed if backward else self.lowered
         if lowered is None:
             raise self.context.refuse("its kernel can't run backwards, as the plan wants")

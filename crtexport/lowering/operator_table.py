@@ -80,7 +80,7 @@ def check(context: Context) -> list[str]:
 
 
 def lower(context: Context) -> Lowered:
-    """The kernel of a node. Raises CrtExportError naming the node when a rule is broken."""
+    """Returns the kernel of a node. Raises CrtExportError naming the node when a rule is broken."""
     broken = check(context)
     if broken:
         raise context.refuse("; ".join(broken))

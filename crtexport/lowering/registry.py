@@ -70,7 +70,7 @@ class Lowered(Struct, frozen=True):
 
     @property
     def scratch(self) -> int:
-        """Bytes that the node needs besides its tensors while it runs."""
+        """Returns the bytes that the node needs besides its tensors while it runs."""
         return max((
             arg.offset + buffer.size * buffer.dtype.itemsize
             for buffer, arg in zip(self.kernel.buffers, self.args, strict=True)
@@ -132,7 +132,7 @@ class Context(Struct, frozen=True):
 
     @property
     def packed_bits(self) -> int | None:
-        """The bits of each weight, input 1, where kernels read them packed."""
+        """Returns the bits of each weight, input 1, where kernels read them packed."""
         weights = self.graph.optional(self.node, 1)
         return None if weights is None else self.graph.tensors[weights].packed_bits
 
@@ -217,12 +217,11 @@ class Lowering:
         self, name: str, dtype: Scalar, packing: Packing, rows: int, *, position: int = 1,
         row_multiple: int = 1, align: int | None = None, note: str = "",
     ) -> Buffer:
-        """A pointer to the node's weights, its constant input ``position`` as ``rows`` of a matrix,
-        in the order of ``packing``, which becomes elements of ``dtype``. They may be of any size.
-        ``row_multiple``: rows are repeated so that their number is a multiple of it, as
-        :meth:`Matrix.whole` does;
-        ``align``: bytes, of which compilers are told (default: those of an element); ``note``: what
-        an element is, where it isn't a weight."""
+        """Returns a pointer to the node's weights, its constant input ``position`` as ``rows`` of a
+        matrix, in the order of ``packing``, which becomes elements of ``dtype``. They may be of any
+        size. ``row_multiple``: rows are repeated so that their number is a multiple of it, as
+        :meth:`Matrix.whole` does; ``align``: bytes, of which compilers are told (default: those of
+        an element); ``note``: what an element is, where it isn't a weight."""
         matrix = self.context.matrix(rows, position).whole(row_multiple)
         size = packing.nbytes(min(packing.block, matrix.rows), matrix.columns) // dtype.itemsize
         units = f"{packing.block} output channels" if packing.block > 1 else "an output channel"
@@ -243,8 +242,8 @@ class Lowering:
         self, name: str, dtype: Scalar, count: int, *, noalias: bool = True,
         align: int | None = None,
     ) -> Buffer:
-        """A pointer to memory of the node's own, with whatever values; aligned for any type, of
-        which compilers are told ``align`` bytes (default: those of an element)."""
+        """Returns a pointer to memory of the node's own, with whatever values; aligned for any
+        type, of which compilers are told ``align`` bytes (default: those of an element)."""
         self._args.append(Scratch(self._scratch))
         self._scratch += -(-count * dtype.itemsize // SCRATCH_ALIGN) * SCRATCH_ALIGN
         return self.b.buffer(name, dtype, count, writable=True, noalias=noalias, align=align)

@@ -28,7 +28,7 @@ class SameTypes:
 
 
 def same_types(*allowed: DType) -> SameTypes:
-    """A rule: all inputs and outputs share one element type out of ``allowed``."""
+    """Returns a rule: all inputs and outputs share one element type out of ``allowed``."""
     return SameTypes(allowed)
 
 
@@ -53,7 +53,7 @@ def equal_quantization(context: Context) -> str | None:
 
 
 def rank(*allowed: int) -> Rule:
-    """A rule: the first input has one of these numbers of dimensions."""
+    """Returns a rule: the first input has one of these numbers of dimensions."""
 
     def rule(context: Context) -> str | None:
         found = len(context.input(0).shape)
@@ -64,7 +64,7 @@ def rank(*allowed: int) -> Rule:
 
 
 def at_most_inputs(count: int) -> Callable[[Context], str | None]:
-    """A rule: no more than ``count`` inputs."""
+    """Returns a rule: no more than ``count`` inputs."""
 
     def rule(context: Context) -> str | None:
         found = len(context.node.inputs)

@@ -48,7 +48,7 @@ class Packing(Struct, frozen=True):
 
     @property
     def byte_lanes(self) -> ByteLanes | None:
-        """The lanes that int8 weights become, where each has a byte; else None."""
+        """Returns the lanes that int8 weights become, where each has a byte; else None."""
         return None
 
     @abc.abstractmethod

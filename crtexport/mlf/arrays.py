@@ -1,30 +1,25 @@
-"""Arrays for a package's inputs and outputs: matches them by name, checks them, and reads and
-writes .npz files.
+"""Arrays for a package's inputs and outputs: matches them by name, and checks them.
 
 The name of an array is its tensor's name in the model or its field in the C interface.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-import zipfile
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import IO
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from crtexport.mlf.npz import Described, StoredArrays
 from crtexport.mlf.reader import PackageTensor, module_of
 from crtexport.support.errors import CrtExportError
-from crtexport.support.files import open_regular
-from crtexport.support.outputs.single import replacing
 
 Array = npt.NDArray[np.generic]
 
-_ZIP32_LIMIT = 1 << 30
+_MOST_SAMPLES = 1 << 30
+"""Bytes of the samples of a file that are read."""
 
 
 def key_of(tensor: PackageTensor) -> str:
@@ -48,33 +43,58 @@ def bind_inputs(
 
     Each array has the shape of its input; or all of them have one axis more in front, the samples.
     Raises CrtExportError for missing arrays, arrays of unknown names, and arrays of another shape
-    or dtype: nothing is converted silently.
+    or dtype: nothing is converted silently, and nothing is read from a file before all is right.
     """
-    found = _matched(tensors, arrays, what)
-    checked = [_checked(tensor, array, what) for tensor, array in zip(tensors, found, strict=True)]
-    counts = {tensor.name: count for tensor, (_, count) in zip(tensors, checked, strict=True)}
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name}: {count or 'no axis'}" for name, count in counts.items())
+    names = _matched(tensors, arrays, what)
+    described = [_described(arrays, name) for name in names]
+    counts = [
+        _samples_in(tensor, one, what, arrays, name)
+        for tensor, one, name in zip(tensors, described, names, strict=True)
+    ]
+    if len(set(counts)) > 1:
+        told = ", ".join(
+            f"{tensor.name}: {count or 'no axis'}"
+            for tensor, count in zip(tensors, counts, strict=True)
+        )
         raise CrtExportError(f"the {what}s have different numbers of samples ({told})")
-    stacked = any(counts.values())
-    rows = max(len(array) for array, _ in checked) if stacked else 1
+    stacked, rows = any(counts), max((count or 1 for count in counts), default=1)
+    if stacked and isinstance(arrays, StoredArrays):
+        _check_memory(arrays, sum(one.nbytes for one in described))
+    found = {
+        key_of(tensor): np.asarray(
+            arrays[name], dtype=one.dtype.newbyteorder("<"), order="C"
+        )
+        for tensor, one, name in zip(tensors, described, names, strict=True)
+    }
     return InputSamples(
         tuple(
-            {
-                key_of(tensor): array[row] if stacked else array
-                for tensor, (array, _) in zip(tensors, checked, strict=True)
-            }
+            {key: array[row] if stacked else array for key, array in found.items()}
             for row in range(rows)
         ),
         stacked,
     )
 
 
+def _described(arrays: Mapping[str, Array], name: str) -> Described:
+    if isinstance(arrays, StoredArrays):
+        return arrays.described(name)
+    array = np.asarray(arrays[name])
+    return Described(array.dtype, array.shape)
+
+
+def _check_memory(arrays: StoredArrays, nbytes: int) -> None:
+    if nbytes > _MOST_SAMPLES:
+        raise CrtExportError(
+            f"the samples take {nbytes:,} bytes, more than the {_MOST_SAMPLES:,} that are read at"
+            " once", location=str(arrays.path), hint="put them into several files",
+        )
+
+
 def _matched(
     tensors: Sequence[PackageTensor], arrays: Mapping[str, Array], what: str
-) -> list[Array]:
-    matched: list[Array] = []
-    used: set[str] = set()
+) -> list[str]:
+    """Returns the names of the arrays for the tensors."""
+    matched: list[str] = []
     names = [tensor.name for tensor in tensors]
     for tensor in tensors:
         keys = [key_of(tensor)]
@@ -91,9 +111,8 @@ def _matched(
                 f"there are two arrays for this {what}: {found[0]!r} and {found[1]!r}",
                 location=tensor.name, hint=_wanted(tensors, what),
             )
-        used.add(found[0])
-        matched.append(np.asarray(arrays[found[0]]))
-    extra = sorted(set(arrays) - used)
+        matched.append(found[0])
+    extra = sorted(set(arrays) - set(matched))
     if extra:
         raise CrtExportError(
             f"no {what} is called {', '.join(map(repr, extra))}", hint=_wanted(tensors, what)
@@ -102,42 +121,43 @@ def _matched(
 
 
 def _wanted(tensors: Iterable[PackageTensor], what: str) -> str:
-    listed = ", ".join(f"{key_of(tensor)} {_described(tensor)}" for tensor in tensors)
+    listed = ", ".join(f"{key_of(tensor)} {_type_of(tensor)}" for tensor in tensors)
     return f"the {what}s are: {listed or 'none'}"
 
 
-def _described(tensor: PackageTensor) -> str:
+def _type_of(tensor: PackageTensor) -> str:
     shape = f"[{'x'.join(map(str, tensor.shape))}]" if tensor.shape is not None else ""
     return f"{tensor.dtype}{shape}"
 
 
-def _checked(
-    tensor: PackageTensor, array: Array, what: str
-) -> tuple[Array, int | None]:
-    """Returns the array, contiguous and little-endian, and its number of samples (None without an
-    axis of samples)."""
+def _samples_in(
+    tensor: PackageTensor, array: Described, what: str, arrays: Mapping[str, Array], name: str
+) -> int | None:
+    """Returns the number of samples that an array has, None without an axis of samples."""
+    location = (
+        (str(arrays.path), arrays.member(name)) if isinstance(arrays, StoredArrays)
+        else (tensor.name,)
+    )
     if array.dtype.newbyteorder("=") != np.dtype(tensor.dtype):
         raise CrtExportError(
-            f"the array is {array.dtype}, the {what} is {tensor.dtype}", location=tensor.name,
+            f"the array is {array.dtype}, the {what} is {tensor.dtype}", location=location,
             hint="quantize or convert it first; `crtexport inspect` shows scale and zero point",
         )
     if tensor.shape is None:
         if array.nbytes != tensor.nbytes:
             raise CrtExportError(
                 f"the array has {array.nbytes} bytes, the {what} has {tensor.nbytes}",
-                location=tensor.name,
+                location=location,
             )
-        count = None
-    elif array.shape == tensor.shape:
-        count = None
-    elif array.shape[1:] == tensor.shape and array.ndim == len(tensor.shape) + 1 and len(array):
-        count = len(array)
-    else:
-        raise CrtExportError(
-            f"the array has shape {array.shape}, the {what} has {tensor.shape}",
-            location=tensor.name, hint="several samples have one axis more, in front",
-        )
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C"), count
+        return None
+    if array.shape == tensor.shape:
+        return None
+    if array.shape[1:] == tensor.shape and array.shape and array.shape[0]:
+        return array.shape[0]
+    raise CrtExportError(
+        f"the array has shape {array.shape}, the {what} has {tensor.shape}", location=location,
+        hint="several samples have one axis more, in front",
+    )
 
 
 def samples_for(
@@ -148,6 +168,16 @@ def samples_for(
     return pattern_inputs(tensors) if arrays is None else bind_inputs(tensors, arrays)
 
 
+def samples_of_package(
+    models: Mapping[str, Sequence[PackageTensor]], arrays: Mapping[str, Array] | None
+) -> dict[str, InputSamples]:
+    """Returns :func:`samples_of_models`; where there is one model, names of arrays are those of its
+    inputs alone."""
+    if len(models) == 1:
+        return {name: samples_for(tensors, arrays) for name, tensors in models.items()}
+    return samples_of_models(models, arrays)
+
+
 def samples_of_models(
     models: Mapping[str, Sequence[PackageTensor]], arrays: Mapping[str, Array] | None
 ) -> dict[str, InputSamples]:
@@ -156,16 +186,18 @@ def samples_of_models(
 
     Raises CrtExportError for an array of no model and for different numbers of samples too.
     """
-    sorted_out: dict[str, dict[str, Array]] = {name: {} for name in models}
-    for key, array in (arrays or {}).items():
+    keys: dict[str, dict[str, str]] = {name: {} for name in models}
+    for key in arrays or ():
         model, tensor = _whose(key, models)
-        if tensor in sorted_out[model]:
+        if tensor in keys[model]:
             raise CrtExportError("there are two arrays for this input", location=(model, tensor))
-        sorted_out[model][tensor] = array
+        keys[model][tensor] = key
     found: dict[str, InputSamples] = {}
     for name, tensors in models.items():
         try:
-            found[name] = samples_for(tensors, None if arrays is None else sorted_out[name])
+            found[name] = samples_for(
+                tensors, None if arrays is None else _renamed(arrays, keys[name])
+            )
         except CrtExportError as error:
             raise error.within(name) from error
     counts = {name: len(s.rows) for name, s in found.items() if models[name]}
@@ -177,6 +209,13 @@ def samples_of_models(
         name: s if models[name] else InputSamples(s.rows * rows, rows > 1)
         for name, s in found.items()
     }
+
+
+def _renamed(arrays: Mapping[str, Array], names: Mapping[str, str]) -> Mapping[str, Array]:
+    """Returns arrays under the names that ``names`` maps to theirs."""
+    if isinstance(arrays, StoredArrays):
+        return arrays.renamed(names)
+    return {name: arrays[own] for name, own in names.items()}
 
 
 def _whose(key: str, models: Collection[str]) -> tuple[str, str]:
@@ -210,49 +249,3 @@ def _pattern(tensor: PackageTensor) -> Array:
         values = (values >= 0).astype(np.int64)
     result = (values / 128).astype(dtype) if dtype.kind == "f" else values.astype(dtype)
     return result.reshape(tensor.shape if tensor.shape is not None else (count,))
-
-
-_write_array: Callable[[IO[bytes], Array], None] = functools.partial(
-    np.lib.format.write_array, allow_pickle=False
-)
-
-
-def load_npz(path: Path) -> dict[str, Array]:
-    """Returns all arrays of the NumPy archive ``path``. Raises CrtExportError for anything else."""
-    try:
-        with open_regular(path) as stream:
-            loaded = np.load(stream, allow_pickle=False)
-            if not isinstance(loaded, np.lib.npyio.NpzFile):
-                raise CrtExportError(
-                    "this holds one array without a name", location=str(path),
-                    hint="write it with numpy.savez(path, NAME=array)",
-                )
-            with loaded:
-                return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
-        raise CrtExportError(
-            f"this is no archive of arrays that can be read ({error})", location=str(path),
-            hint="write one with numpy.savez(path, NAME=array)",
-        ) from error
-    except OSError as error:
-        raise CrtExportError(
-            f"the arrays can't be read ({error.strerror or error})", location=str(path)
-        ) from error
-
-
-def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes ``arrays`` to ``path``, the same bytes for the same arrays; a failure leaves no
-    partial file."""
-    try:
-        # numpy.savez has parameters of its own, whose names a tensor may not have.
-        with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
-            for name, array in arrays.items():
-                entry = zipfile.ZipInfo(f"{name}.npy")
-                # Only where needed: the bytes of small members then depend on Python's version.
-                large = array.nbytes > _ZIP32_LIMIT
-                with archive.open(entry, "w", force_zip64=large) as member:
-                    _write_array(member, np.asarray(array))
-    except OSError as error:
-        raise CrtExportError(
-            f"the arrays can't be written ({error.strerror or error})", location=str(path)
-        ) from error

@@ -192,7 +192,7 @@ def check(contents: PackageContents) -> dict[str, ObjectFacts]:
 
 
 def _check_basenames(contents: PackageContents) -> None:
-    taken: dict[str, str] = {}
+    used_names: dict[str, str] = {}
     stems: dict[str, str] = {}
     reserved = {layout.stand_in(model.artifact.module) for model in contents.models}
     for name in (*contents.sources, *contents.objects):
@@ -209,13 +209,13 @@ def _check_basenames(contents: PackageContents) -> None:
                 "a package of objects has a file of this name", location=name,
                 hint="rename the file",
             )
-        if name.lower() in taken or stem.lower() in stems:
-            other = taken.get(name.lower()) or stems[stem.lower()]
+        if name.lower() in used_names or stem.lower() in stems:
+            other = used_names.get(name.lower()) or stems[stem.lower()]
             raise CrtExportError(
                 f"the name clashes with {other}", location=name,
                 hint="build systems flatten folders and compile sources to objects of their name",
             )
-        taken[name.lower()] = stems[stem.lower()] = name
+        used_names[name.lower()] = stems[stem.lower()] = name
 
 
 def member_files(contents: PackageContents) -> dict[str, Blob]:

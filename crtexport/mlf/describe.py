@@ -83,7 +83,7 @@ def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
 
 
 def _target_string(target: Target, emit: str) -> str:
-    """The target as TVM writes one: a kind, then options."""
+    """Returns the target as TVM writes one: a kind, then options."""
     words = [emit, "-keys=cpu"]
     if emit == "llvm":
         words.append(f"-mtriple={target.triple}")

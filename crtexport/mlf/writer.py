@@ -148,19 +148,19 @@ class _Tar:
         """Adds a file; returns its SHA-256. Its pieces go straight to the archive: tarfile would
         read from a file object and so copy every byte."""
         entry.size = size
-        stream, left = tar.fileobj, size
+        stream, missing = tar.fileobj, size
         # addfile() of Python 3.13 takes no entry without a file object.
         header = entry.tobuf(tar.format, tar.encoding, tar.errors)
         stream.write(header)
         digest = _Digest(hashing)
         for piece in blob_chunks(blob):
-            left -= len(piece)
-            if left < 0:
+            missing -= len(piece)
+            if missing < 0:
                 raise CrtExportError("the file grew while it was written", location=entry.name)
             digest.add(piece)
             stream.write(piece)
             self._tell(len(piece))
-        if left:
+        if missing:
             raise CrtExportError("the file shrank while it was written", location=entry.name)
         filling = -size % tarfile.BLOCKSIZE
         stream.write(bytes(filling))

@@ -152,7 +152,7 @@ def _truth(graph: Graph, tensor: int) -> bool | None:
 def _inlined(node: Node, chosen: Graph, tensors: list[Tensor]) -> Iterable[Node]:
     """Returns the nodes of ``chosen``, with tensors of the outer graph."""
     number: dict[int, int] = {}
-    before: list[Node] = []
+    copied: list[Node] = []
     after: list[Node] = []
     for inner, outer in zip(chosen.inputs, node.given, strict=True):
         same = outer is not None and tensors[outer].type == chosen.type(inner)
@@ -161,7 +161,7 @@ def _inlined(node: Node, chosen: Graph, tensors: list[Tensor]) -> Iterable[Node]
         elif outer is not None:  # the same bytes with another quantization or shape
             number[inner] = len(tensors)
             tensors.append(chosen.tensors[inner])
-            before.append(_copy(node, outer, number[inner], tensors))
+            copied.append(_copy(node, outer, number[inner], tensors))
     computed = {t for inner_node in chosen.nodes for t in inner_node.outputs}
     for inner, outer in zip(chosen.outputs, node.outputs, strict=True):
         if inner in computed and inner not in number and (
@@ -185,4 +185,4 @@ def _inlined(node: Node, chosen: Graph, tensors: list[Tensor]) -> Iterable[Node]
         )
         for inner_node in chosen.nodes
     ]
-    return [*before, *middle, *after]
+    return [*copied, *middle, *after]

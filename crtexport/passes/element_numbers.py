@@ -25,14 +25,14 @@ def element_numbers(type_: TensorType) -> Array:
 def follow(graph: Graph, node: Node, tensor: int, elements: Array) -> list[Array] | None:
     """Returns the elements in each output of a node, if ``tensor`` holds ``elements``; None if the
     node computes anything or has other inputs that aren't constant."""
-    given = []
+    numbers = []
     for source in node.inputs:
         constant = None if source is None else graph.constant(source)
         if source == tensor:
-            given.append(elements)
+            numbers.append(elements)
         elif source is not None and constant is not None:
-            given.append(constant.array(graph.type(source)))
+            numbers.append(constant.array(graph.type(source)))
         else:
             return None
-    moved = move(node.op, given)
+    moved = move(node.op, numbers)
     return None if moved is None else [*moved]

@@ -65,8 +65,8 @@ class _Pass:
             return []
         every = element_numbers(type_)
         last = 0 if op.direction is ops.Direction.REVERSE else -1
-        wanted = (every[:, last] if op.batch_major else every[last]).ravel()
-        found: list[tuple[int, bool]] = []
+        last_step = (every[:, last] if op.batch_major else every[last]).ravel()
+        readers: list[tuple[int, bool]] = []
         waiting = [(node.outputs[0], every)]
         while waiting:
             tensor, elements = waiting.pop()
@@ -79,10 +79,10 @@ class _Pass:
                 ) else None
                 if read is None:
                     return []
-                found.append((number, np.array_equal(read[0].ravel(), wanted)))
-                if not found[-1][1]:
+                readers.append((number, np.array_equal(read[0].ravel(), last_step)))
+                if not readers[-1][1]:
                     waiting.append((reader.outputs[0], read[0]))
-        return found
+        return readers
 
     def _layers(self, node: Node, op: ops.Recurrent) -> tuple[list[Node], int] | None:
         """Returns the nodes that replace a layer, and the tensor of its last step."""

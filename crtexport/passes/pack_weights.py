@@ -63,17 +63,17 @@ def _bits(graph: Graph, weights: int, readers: list[Node]) -> int | None:
     by_units = [isinstance(node.op, _BY_UNITS) for node in readers]
     if len({*by_units}) > 1:
         return None
-    together = [type_.shape[0] if by_units[0] else type_.elements]
+    block_sizes = [type_.shape[0] if by_units[0] else type_.elements]
     for node in readers:
         depth = graph.type(graph.required(node, 0)).shape[-1]
         if isinstance(node.op, Conv2D) and depth != type_.shape[3]:
-            together.append(type_.shape[0] * type_.shape[3] // depth)
+            block_sizes.append(type_.shape[0] * type_.shape[3] // depth)
     least = _least_bits(constant)
     for bits in _WIDTHS:
         several = 8 // bits
-        alone = len(together) == 1
-        if bits >= least and min(together) > 1 and (
-            alone or all(count % several == 0 for count in together)
+        single = len(block_sizes) == 1
+        if bits >= least and min(block_sizes) > 1 and (
+            single or all(count % several == 0 for count in block_sizes)
         ):
             return bits
     return None

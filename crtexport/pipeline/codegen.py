@@ -1,4 +1,4 @@
-"""Code for the models of a package, as a board and the user want it: C sources, or LLVM's objects
+"""Code for the models of a package, as a board and the user choose it: C sources, or LLVM's objects
 and an object of constants."""
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Look = Callable[[str, Blob], object]
 
 
 def resolve_board(board: Board | Path | str) -> Board:
-    """A board by name, by the path of its YAML file, or as it is."""
+    """Returns a board by name, by the path of its YAML file, or as it is."""
     return board if isinstance(board, Board) else load_board(board)
 
 
@@ -81,11 +81,11 @@ class Generator:
 
     @property
     def llvm_options(self) -> tuple[str, ...]:
-        """The board's and the user's, as LLVM gets them."""
+        """Returns the board's and the user's, as LLVM gets them."""
         return self._compiler.options if self._compiler else ()
 
     def tools(self) -> dict[str, str]:
-        """The versions of what makes code."""
+        """Returns the versions of what makes code."""
         tools = {"crtexport": __version__}
         return {**tools, "llvm": self._compiler.version()} if self._compiler else tools
 

@@ -19,7 +19,7 @@ from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
 from crtexport.firmware import ethos_u
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, user_files
-from crtexport.firmware.budget import check_pools, check_tensors, room, spare, with_pools
+from crtexport.firmware.budget import check_pools, check_tensors, excess, room, spare, with_pools
 from crtexport.importers.files import data_files
 from crtexport.importers.formats import NO_CHOICES, InputChoices
 from crtexport.ir import text as graph_text
@@ -56,7 +56,7 @@ from crtexport.pipeline.result import (
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.plan.kernel_proof import ReplayProof
-from crtexport.schedules.select.choose import Choose, by_default
+from crtexport.schedules.select.choose import Choose, Costs, by_default
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.schedules.select.share_policy import weighing
 from crtexport.schedules.variants import unpacks_free
@@ -132,9 +132,43 @@ def prepare_package(
     """:func:`prepare` for models that share a package: what is equal is there once.
 
     All of ``graphs`` are valid. ``prove`` is given the proofs that plans and kernels are sound, and
-    must make them before code is used. ``lay_out`` decides how each network is computed.
+    must make them before code is used. ``lay_out`` decides how each network is computed. Where the
+    board's memory, or what the user allows, is too small for variants that take a multiple of the
+    memory of others, these aren't used.
     """
     _check_inputs(options)
+
+    def prepared(larger: bool) -> tuple[tuple[Prepared, ...], list[Proof]]:
+        proofs: list[Proof] = []
+        return _prepared(
+            graphs, board, options, progress=progress, must_fit=must_fit, choose=choose,
+            prove=proofs.append, lay_out=lay_out, larger=larger,
+        ), proofs
+
+    may_be_larger = options.ram is None and not options.pools
+    found, proofs = prepared(may_be_larger)
+    if may_be_larger and options.level(board.optimize) == "speed" and not board.hosted:
+        artifacts = [one.artifact for one in found]
+        usage = usage_of(artifacts, _most_code(artifacts, board.target), options.const_inputs)
+        if excess(board, usage):
+            found, proofs = prepared(larger=False)
+    for proof in proofs:
+        prove(proof)
+    return found
+
+
+def _most_code(artifacts: Sequence[Artifact], target: Target) -> int:
+    """Returns bytes that are hardly less than the code of models."""
+    cost_of = Costs(target).of
+    kernels = {f.kernel for artifact in artifacts for f in artifact.own_functions}
+    return 2 * sum(cost_of(kernel).code for kernel in kernels)
+
+
+def _prepared(
+    graphs: Sequence[Graph], board: Board, options: ExportOptions, *, progress: Progress | None,
+    must_fit: bool, choose: Choose | None, prove: Callable[[Proof], None], lay_out: LayOut,
+    larger: bool,
+) -> tuple[Prepared, ...]:
     say, names = progress or (lambda _: None), _names(graphs, options)
     level = options.level(board.optimize)
     plugins = _plugins(board, options.accelerators)
@@ -149,21 +183,21 @@ def prepare_package(
         check_tensors(board, computed(simplified), must_fit=must_fit)
         if must_fit:
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
-        lower = Lowerer(board.target, level, choose)
+        lower = Lowerer(board.target, level, choose, larger=larger)
         others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
-        before = [model.plan.pools for model in planned if options.workspace == "static"]
+        pools_before = [model.plan.pools for model in planned if options.workspace == "static"]
         say("plan memory")
         beside = usage_beside(
             (simplified, *others), options.io, options.const_inputs,
             options.feed or options.stream,
         )
         around = Surroundings(
-            board, options, lower, room(board, beside, options.pools, before),
-            spare(board, beside, options.pools, before),
+            board, options, lower, room(board, beside, options.pools, pools_before),
+            spare(board, beside, options.pools, pools_before),
         )
         laid = lay_out(simplified, around)
         lowered, made = laid.lowered, laid.plan
-        check_pools(board, (*before, made.pools), options.pools)
+        check_pools(board, (*pools_before, made.pools), options.pools)
         prove(partial(verify_lowered, lowered))
         prove(partial(plan_check.check, lowered.graph, made, ReplayProof(lowered)))
         planned.append(Planned(
@@ -293,7 +327,7 @@ def _packed(
     prepared: Sequence[Prepared], board: Board, generator: Generator, tuned: ByRecord | None,
     proofs: Sequence[Proof], options: ExportOptions, compiled: Counted | None,
 ) -> PackageBuilder:
-    """The contents of a package; the proofs are made while LLVM works."""
+    """Returns the contents of a package; the proofs are made while LLVM works."""
     artifacts = [one.artifact for one in prepared]
     with generator.started(artifacts, options.large_data, compiled) as finish:
         for proof in proofs:
@@ -310,7 +344,7 @@ def _claimed(
     claims: Claims, output: Path | str | None, model: Model | Sequence[Model],
     board: Board | Path | str, tuning: Path | str | None,
 ) -> Claims:
-    """``claims`` with the package and the files that were named to be read."""
+    """Returns ``claims`` with the package and the files that were named to be read."""
     models = [model] if isinstance(model, str | Path | Graph) else model
     claims.file("-o", None if output is None else Path(output))
     claims.reads(*(Path(one) for one in models if not isinstance(one, Graph)))
@@ -336,7 +370,7 @@ def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]
 def _read(
     model: Model | Sequence[Model], options: ExportOptions, board: Board
 ) -> tuple[list[Graph], Board]:
-    """The networks, each verified, and the board as they need it."""
+    """Returns the networks, each verified, and the board as they need it."""
     models = [model] if isinstance(model, str | Path | Graph) else list(model)
     if not models:
         raise CrtExportError("there is no model to export")
@@ -356,7 +390,7 @@ def _verified(graph: Graph) -> Graph:
 
 
 def _known_boards() -> Iterator[Board]:
-    """Read when somebody looks: a broken board file must not stop exports for another."""
+    """Read when they are used: a broken board file must not stop exports for another."""
     yield from list_boards()
 
 

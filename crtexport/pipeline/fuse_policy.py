@@ -118,7 +118,8 @@ def fuse(graph: Graph, chosen: Iterable[Pair]) -> Graph:
 
 
 def _taken(graph: Graph, chosen: Iterable[Pair]) -> tuple[dict[int, Pair], list[int]]:
-    """The pairs that become one node, by reader, and the numbers of nodes that aren't gone."""
+    """Returns the pairs that become one node, by reader, and the numbers of nodes that aren't
+    gone."""
     readers: dict[int, Pair] = {}
     for pair in chosen:
         readers.setdefault(pair.reader, pair)

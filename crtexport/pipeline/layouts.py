@@ -59,22 +59,22 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
     if options.feed:
         _check_feed(graph)
         ways = _ways(graph, around, fed=True)
-        found = choice.smallest(ways, None, bearable(around)) if options.ram is None else (
+        best = choice.smallest(ways, None, bearable(around)) if options.ram is None else (
             choice.fitting(ways, None, options.ram)
         )
-        if found is None and not ways.below():
+        if best is None and not ways.below():
             raise _refused(graph, "its first layers can't be computed row by row")
-        return LaidOut(*(found or _too_small(graph, ways, options.ram or 0)))
+        return LaidOut(*(best or _too_small(graph, ways, options.ram or 0)))
     whole = _whole(graph, around)
     if options.ram is not None and whole[1].total <= options.ram:
         return LaidOut(*whole)
     if options.ram is None and options.optimize != "ram":
         return _within_spare(graph, around, whole)
     ways = _ways(graph, around, whole)
-    found = choice.smallest(ways, whole, bearable(around)) if options.ram is None else (
+    best = choice.smallest(ways, whole, bearable(around)) if options.ram is None else (
         choice.fitting(ways, whole, options.ram)
     )
-    return _laid(found or _too_small(graph, ways, options.ram or 0, whole), whole)
+    return _laid(best or _too_small(graph, ways, options.ram or 0, whole), whole)
 
 
 def usual(graph: Graph, around: Surroundings) -> LaidOut:
@@ -84,25 +84,25 @@ def usual(graph: Graph, around: Surroundings) -> LaidOut:
     return _within_spare(graph, replace(around, spare=None), _whole(graph, around))
 
 
-def _within_spare(graph: Graph, around: Surroundings, whole: Made) -> LaidOut:
-    found, ways = whole, None
+def _within_spare(graph: Graph, around: Surroundings, by_layer: Made) -> LaidOut:
+    chosen, ways = by_layer, None
     # On computers, whose time no machine of the cost model tells, memory hardly matters.
     known = machine_for(around.board.target) is not None
     if known and around.options.level(around.board.optimize) == "balanced":
-        ways = _ways(graph, around, whole)
-        found = choice.cheap(ways, whole)
-    if around.spare is not None and found[1].total > around.spare:
-        ways = ways or _ways(graph, around, whole)
-        found = choice.fitting(ways, whole, around.spare) or choice.least(ways, whole)
-    return _laid(found, whole)
+        ways = _ways(graph, around, by_layer)
+        chosen = choice.cheap(ways, by_layer)
+    if around.spare is not None and chosen[1].total > around.spare:
+        ways = ways or _ways(graph, around, by_layer)
+        chosen = choice.fitting(ways, by_layer, around.spare) or choice.least(ways, by_layer)
+    return _laid(chosen, by_layer)
 
 
-def _laid(found: Made, whole: Made) -> LaidOut:
-    return LaidOut(*found, None if found is whole else whole[1].total)
+def _laid(chosen: Made, by_layer: Made) -> LaidOut:
+    return LaidOut(*chosen, None if chosen is by_layer else by_layer[1].total)
 
 
 def _streamed(graph: Graph, around: Surroundings) -> LaidOut:
-    """A graph whose first layers go on from one result to the next."""
+    """Returns a graph whose first layers go on from one result to the next."""
     if any(isinstance(node.op, EthosU | Foreign) for node in graph.nodes):
         raise _refused(graph, "an accelerator or another module computes layers of it")
     lowered = around.lower(streamed(graph))
@@ -141,18 +141,20 @@ def _whole(graph: Graph, around: Surroundings) -> Made:
 
 
 def _ways(
-    graph: Graph, around: Surroundings, whole: Made | None = None, *, fed: bool = False
+    graph: Graph, around: Surroundings, by_layer: Made | None = None, *, fed: bool = False
 ) -> Ways:
     return Ways(
         graph, around.lower, lambda low, rows: _planned(around, low, rows),
         outside=around.options.io != "workspace", fed=fed,
-        known={} if whole is None else {node.node: node for node in whole[0].nodes},
+        lowered={} if by_layer is None else {node.node: node for node in by_layer[0].nodes},
     )
 
 
-def _too_small(graph: Graph, ways: Ways, limit: int, whole: Made | None = None) -> Made:
-    least = choice.least(ways, whole)[1].total
-    otherwise = "" if whole is None else f", {whole[1].total} with one whole tensor after another"
+def _too_small(graph: Graph, ways: Ways, limit: int, by_layer: Made | None = None) -> Made:
+    least = choice.least(ways, by_layer)[1].total
+    otherwise = ""
+    if by_layer is not None:
+        otherwise = f", {by_layer[1].total} with one whole tensor after another"
     raise CrtExportError(
         f"the workspace takes {least} bytes at least{otherwise}, but {limit} were asked for",
         location=graph.source, hint="allow more with --ram, or make the network smaller",

@@ -90,7 +90,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def module_names(self) -> Sequence[str] | None:
-        """The names of all models; None where the models have their own."""
+        """Returns the names of all models; None where the models have their own."""
         return [self.module_name] if isinstance(self.module_name, str) else self.module_name
 
 

@@ -64,7 +64,7 @@ class PackageBuilder:
         self._facts[name] = object_facts(name, data)
 
     def add(self, code: Code, *, device_bundle: bool = False) -> None:
-        """Adds the code and files of others. Raises CrtExportError where those don't fit."""
+        """Adds the code, and files of external modules; CrtExportError where those don't fit."""
         artifacts = [model.artifact for model in self._models]
         sources, made = code
         objects = {f"{module.name}.o": data for module, data in made.items()}
@@ -118,9 +118,9 @@ def _model(prepared: Prepared, generator: Generator, tuned: ByRecord | None) -> 
     )
 
 
-def _foreign(models: Sequence[ModelContents], board: Board, taken: set[str]) -> ExternalFiles:
-    """The files of the graphs' modules, none of them called as one that is ``taken``, and the
-    decoder of devices' programs, if there are such."""
+def _foreign(models: Sequence[ModelContents], board: Board, file_names: set[str]) -> ExternalFiles:
+    """Returns the files of the graphs' modules, none of them called as one of ``file_names``, and
+    the decoder of device programs, if there are any."""
     ours = None
     if any(module.kind == "object" for model in models for module in model.externals):
         from crtexport.backends.llvm.compile import empty_object  # noqa: PLC0415
@@ -129,7 +129,7 @@ def _foreign(models: Sequence[ModelContents], board: Board, taken: set[str]) -> 
     files = joined_files({model.artifact.module: model.externals for model in models}, ours)
     decoder = (DECODER_SOURCE,) if any(model.artifact.images for model in models) else ()
     for name in (*files.sources, *files.objects):
-        if name in taken or name in decoder:
+        if name in file_names or name in decoder:
             raise CrtExportError(
                 "generated code has a file of this name", location=("modules", name),
                 hint="rename the file",
@@ -162,7 +162,7 @@ def _undefined(
 
 
 def runtime_headers(artifacts: Sequence[Artifact] = ()) -> dict[str, bytes]:
-    """The runtime headers that go into a package of these models, by path below
+    """Returns the runtime headers that go into a package of these models, by path below
     ``runtime/include``."""
     more = list(DEVICE_HEADERS) if any(artifact.images for artifact in artifacts) else []
     if any(function.commands for artifact in artifacts for function in artifact.externals):

@@ -53,7 +53,7 @@ class Prepared(Struct, frozen=True):
 
     @property
     def graph(self) -> Graph:
-        """The graph that was lowered."""
+        """Returns the graph that was lowered."""
         return self.lowered.graph
 
 
@@ -81,7 +81,7 @@ class Exported(Struct, frozen=True):
 
     @property
     def artifact(self) -> Artifact:
-        """The artifact of the one model. Raises CrtExportError where there are several."""
+        """Returns the artifact of the one model. Raises CrtExportError where there are several."""
         return self._only.artifact
 
     @property
@@ -121,8 +121,8 @@ class Exported(Struct, frozen=True):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of all models: constants in flash, workspace, inputs and outputs, and the
-        buffers for compressed device programs, if there are any."""
+        """Returns the bytes of all models: constants in flash, workspace, inputs and outputs, and
+        the buffers for compressed device programs, if there are any."""
         return _sizes([model.artifact for model in self.models])
 
 

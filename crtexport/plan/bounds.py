@@ -12,7 +12,7 @@ from msgspec import Struct
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
 from crtexport.lowering.facts import Facts
-from crtexport.plan.layout import NO_FACTS, Block, Layout
+from crtexport.plan.layout import NO_FACTS, Layout, TensorBlock
 from crtexport.plan.model import Peak, Plan, Space
 from crtexport.plan.order import overlap
 from crtexport.plan.spans import moments
@@ -42,7 +42,7 @@ def _covered(layout: Layout, end: int) -> Iterator[int]:
         if layout.block_of[tensor].home is None
     )
     there: dict[int, set[int]] = {}
-    taken: dict[int, int] = {}
+    bytes_of: dict[int, int] = {}
     total = 0
     for begun, ended in moments(lives, end):
         changed = {block.number: block for t in (*begun, *ended) for block in (layout.block_of[t],)}
@@ -51,13 +51,13 @@ def _covered(layout: Layout, end: int) -> Iterator[int]:
         for tensor in begun:
             there.setdefault(layout.block_of[tensor].number, set()).add(tensor)
         for number, block in changed.items():
-            total -= taken.get(number, 0)
-            taken[number] = _length(layout, block, there[number])
-            total += taken[number]
+            total -= bytes_of.get(number, 0)
+            bytes_of[number] = _length(layout, block, there[number])
+            total += bytes_of[number]
         yield total
 
 
-def _length(layout: Layout, block: Block, tensors: Iterable[int]) -> int:
+def _length(layout: Layout, block: TensorBlock, tensors: Iterable[int]) -> int:
     """Returns the bytes of a block that some of its tensors cover."""
     total = 0
     reached = -math.inf

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, EthosU, Foreign, Reshape, While
 from crtexport.ir.variables import accesses
-from crtexport.lowering.facts import Move
+from crtexport.lowering.facts import ByteMove
 from crtexport.lowering.rows.bands import Bands
-from crtexport.plan.check_rows import Frame, RowProof, RowsError, check_rows
+from crtexport.plan.check_rows import CascadeMemory, RowProof, RowsError, check_rows
 from crtexport.plan.memory import KEPT, NOTHING, Contents, Piece, Range
 from crtexport.plan.model import Inner, Placement, Plan, ScratchRange, Space, Step
 
@@ -33,18 +33,18 @@ class KernelProof(Protocol):
         """Returns whether output ``output`` of a step may begin ``distance`` bytes after its input
         ``position`` though they overlap: no byte is overwritten before its last read."""
 
-    def moves(self, number: int) -> tuple[Move, ...] | None:
-        """All that node ``number`` does, as copies; None if it does anything else."""
+    def moves(self, number: int) -> tuple[ByteMove, ...] | None:
+        """Returns all that node ``number`` does, as copies; None if it does anything else."""
 
     def scratch(self, step: Step) -> int:
-        """Bytes that the kernel of a step needs besides its tensors."""
+        """Returns the bytes that the kernel of a step needs besides its tensors."""
 
     def inner(self, node: int, graph: int) -> KernelProof:
-        """The proofs for one of the graphs that a node runs."""
+        """Returns the proofs for one of the graphs that a node runs."""
 
     def rows(self, node: int) -> tuple[Bands, RowProof] | None:
-        """The work of a cascade on rows, and what can be proven about its kernels; None for a node
-        without."""
+        """Returns the work of a cascade on rows, and what can be proven about its kernels; None for
+        a node without."""
 
 
 def check(graph: Graph, plan: Plan, proof: KernelProof | None = None) -> None:
@@ -152,13 +152,13 @@ class _Simulation:
             for output, target in enumerate(node.outputs):
                 self.contents[target] = self._assembled(node, output, moves)
 
-    def _moves(self, number: int) -> tuple[Move, ...] | None:
+    def _moves(self, number: int) -> tuple[ByteMove, ...] | None:
         node = self.graph.nodes[number]
         if isinstance(node.op, Reshape):
-            return (Move(0, 0, 0, 0, self.graph.type(node.outputs[0]).nbytes),)
+            return (ByteMove(0, 0, 0, 0, self.graph.type(node.outputs[0]).nbytes),)
         return self.proof.moves(number) if self.proof is not None else None
 
-    def _assembled(self, node: Node, output: int, moves: tuple[Move, ...]) -> tuple[Piece, ...]:
+    def _assembled(self, node: Node, output: int, moves: tuple[ByteMove, ...]) -> tuple[Piece, ...]:
         """Returns the content of a view, piece by piece; all of it must have a source."""
         pieces: list[Piece] = []
         for move in sorted(moves, key=lambda m: m.target):
@@ -314,7 +314,7 @@ class _Simulation:
             self.fail(f"{node} has no rows")
         bands, proof = known
         given = step.scratch or ScratchRange(0, 0)
-        frame = Frame(
+        frame = CascadeMemory(
             Range(Space.WORKSPACE, given.pool, given.offset, given.offset + given.nbytes),
             {
                 tensor: self.place(tensor) for tensor in (*node.inputs, *node.outputs)
@@ -375,7 +375,8 @@ class _Simulation:
         return inner.plan.shared == own and (number == 1 or not own)
 
     def _check_apart(self, what: str, parts: list[tuple[int, int]]) -> int:
-        """The end of ranges (start, size), which must be aligned and have no byte in common."""
+        """Returns the end of ranges (start, size), which must be aligned and have no byte in
+        common."""
         end = 0
         for start, size in sorted(parts):
             if size and start < end:

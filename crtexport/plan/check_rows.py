@@ -21,8 +21,8 @@ from crtexport.lowering.rows.schedule import (
     Compute,
     Fetch,
     Fill,
-    Move,
     Ready,
+    RowMove,
     RowPlace,
     RowStep,
 )
@@ -45,7 +45,7 @@ class RowsError(Exception):
     """A cascade would compute something else than its parts."""
 
 
-class Frame(Struct, frozen=True):
+class CascadeMemory(Struct, frozen=True):
     """The memory of a cascade: its ``scratch``, and the places of its inputs and outputs."""
 
     scratch: Range
@@ -54,7 +54,7 @@ class Frame(Struct, frozen=True):
 
 def check_rows(
     graph: Graph, node: Node, bands: Bands, plan: RowPlan, alignment: int, proof: RowProof,
-    frame: Frame,
+    frame: CascadeMemory,
 ) -> None:
     """Raises RowsError unless the steps of a cascade compute its parts.
 
@@ -63,7 +63,7 @@ def check_rows(
     the operator takes the padding for; all is written to the scratch, apart from what is read, or
     to the cascade's outputs, which are complete at the end.
     """
-    run = _Run(graph, node, bands, plan, proof, frame)
+    run = _Replay(graph, node, bands, plan, proof, frame)
     run.check_frame(alignment)
     for step in bands.schedule.steps:
         run.step(step)
@@ -78,9 +78,10 @@ class _Held(Struct, frozen=True):
     value: float | None = None
 
 
-class _Run:
+class _Replay:
     def __init__(
-        self, graph: Graph, node: Node, bands: Bands, plan: RowPlan, proof: RowProof, frame: Frame
+        self, graph: Graph, node: Node, bands: Bands, plan: RowPlan, proof: RowProof,
+        frame: CascadeMemory,
     ) -> None:
         self.graph, self.node, self.bands, self.plan, self.proof = graph, node, bands, plan, proof
         self.frame = frame
@@ -119,20 +120,20 @@ class _Run:
 
     def _check_band(self, part: Node, band: Node, work: Compute) -> None:
         """A band computes what its part computes, but for the padding above and below."""
-        wanted = part.op
-        if isinstance(wanted, ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D):
-            wanted = replace(wanted, padding=replace(wanted.padding, top=0, bottom=0))
-        if isinstance(wanted, ops.TransposeConv2D | ops.ResizeNearestNeighbor):
-            wanted = replace(wanted, size=(work.rows, wanted.size[1]))
-        if isinstance(wanted, ops.Pad):
-            wanted = ops.Pad((wanted.paddings[0], (0, 0), *wanted.paddings[2:]))
-        if isinstance(wanted, ops.Slice):
-            size = (wanted.size[0], work.rows, *wanted.size[2:])
-            wanted = ops.Slice(
-                (wanted.begin[0], 0, *wanted.begin[2:]), size, wanted.stride, size
+        expected = part.op
+        if isinstance(expected, ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D):
+            expected = replace(expected, padding=replace(expected.padding, top=0, bottom=0))
+        if isinstance(expected, ops.TransposeConv2D | ops.ResizeNearestNeighbor):
+            expected = replace(expected, size=(work.rows, expected.size[1]))
+        if isinstance(expected, ops.Pad):
+            expected = ops.Pad((expected.paddings[0], (0, 0), *expected.paddings[2:]))
+        if isinstance(expected, ops.Slice):
+            size = (expected.size[0], work.rows, *expected.size[2:])
+            expected = ops.Slice(
+                (expected.begin[0], 0, *expected.begin[2:]), size, expected.stride, size
             )
-        sums = isinstance(wanted, ops.ChannelSums)
-        if band.op != wanted or len(band.inputs) != len(part.inputs) + work.more or (
+        sums = isinstance(expected, ops.ChannelSums)
+        if band.op != expected or len(band.inputs) != len(part.inputs) + work.more or (
             work.more and not sums
         ):
             self.fail(f"{part} runs as {band.op}")
@@ -175,7 +176,7 @@ class _Run:
                     self.fail(f"row {step.write.row} of {self.name(tensor)} is gone")
                 self.fetched = step.write.row
                 self._write(step.write, [_Held(tensor, step.write.row)])
-            case Move(tensor, rows):
+            case RowMove(tensor, rows):
                 self._move(step, tensor, rows)
             case Ready(tensor):
                 self._ready(step, tensor)
@@ -256,7 +257,8 @@ class _Run:
     def _check_window(
         self, part: Node, step: RowStep, position: int, tensor: int, place: RowPlace, rows: range
     ) -> Range:
-        """The rows that a part reads are those that it needs; returns where they lie."""
+        """Checks that the rows that a part reads are those that it needs. Returns where they
+        lie."""
         band = self.numbers[step.work]
         first, one, padding = _window(self.graph, part, position, rows[0])
         last, _, _ = _window(self.graph, part, position, rows[-1])
@@ -282,8 +284,8 @@ class _Run:
                 and source.row == target.row):
             self.fail(f"rows of {self.name(tensor)} become others")
         size = self._row(tensor)
-        held = [self._holder(tensor, source.slot + number) for number in range(rows)]
-        if [h.row for h in held] != list(range(source.row, source.row + rows)):
+        holders = [self._holder(tensor, source.slot + number) for number in range(rows)]
+        if [h.row for h in holders] != list(range(source.row, source.row + rows)):
             self.fail(f"rows of {self.name(tensor)} that move aren't there")
         distance = (target.slot - source.slot) * size
         band = self.numbers[step.work]
@@ -291,7 +293,7 @@ class _Run:
             (0, 0) in self.plan.in_place[band] and self.proof.harmless(band, 0, distance)
         ):
             self.fail(f"rows of {self.name(tensor)} are overwritten while they move")
-        self._write(target, held)
+        self._write(target, holders)
 
     # -- rows
 
@@ -303,7 +305,7 @@ class _Run:
         return type_.nbytes // type_.shape[1]
 
     def _rows(self, tensor: int) -> float:
-        """The number of rows of a tensor; infinite where results go on."""
+        """Returns the number of rows of a tensor; infinite where results go on."""
         return math.inf if self.hop else self.graph.type(tensor).shape[1]
 
     def _inside(self, tensor: int, row: int) -> None:
@@ -316,15 +318,15 @@ class _Run:
         self.done.add((tensor, row))
 
     def _range(self, start: int, end: int) -> Range:
-        """Some bytes of the scratch."""
+        """Returns some bytes of the scratch."""
         scratch = self.frame.scratch
         if not 0 <= start <= end <= min(self.plan.size, scratch.end - scratch.start):
             self.fail(f"bytes {start} to {end} aren't in its scratch of {self.plan.size}")
         return replace(scratch, start=scratch.start + start, end=scratch.start + end)
 
     def _bytes(self, place: RowPlace, *, reading: bool = False) -> Range:
-        """The bytes of rows in a ring or in a whole tensor; of one that is given row by row, no
-        kernel reads but the copies of rows."""
+        """Returns the bytes of rows in a ring or in a whole tensor; of one that is given row by
+        row, no kernel reads but the copies of rows."""
         size = self._row(place.tensor)
         if place.slot is not None:
             if place.tensor not in self.plan.rings:
@@ -339,14 +341,14 @@ class _Run:
         start = whole.start + place.row * size
         return replace(whole, start=start, end=start + place.rows * size)
 
-    def _number(self, held: _Held) -> int:
-        if held not in self.names:
-            self.names[held] = len(self.held)
-            self.held.append(held)
-        return self.names[held]
+    def _number(self, holder: _Held) -> int:
+        if holder not in self.names:
+            self.names[holder] = len(self.held)
+            self.held.append(holder)
+        return self.names[holder]
 
     def _holder(self, tensor: int, slot: int) -> _Held:
-        """The row of a tensor that a place holds as a whole."""
+        """Returns the row of a tensor that a place holds as a whole."""
         at = self._bytes(RowPlace(tensor, 0, slot))
         number = self.memory.at(at)
         held = self.held[number] if number is not None and number != NOTHING else None
@@ -357,7 +359,7 @@ class _Run:
         return held
 
     def _read(self, place: RowPlace, rows: Sequence[_Held]) -> Range:
-        """The bytes of a place, which must hold these rows."""
+        """Returns the bytes of a place, which must hold these rows."""
         at, size = self._bytes(place, reading=True), self._row(place.tensor)
         for number, held in enumerate(rows):
             start = at.start + number * size
@@ -377,7 +379,7 @@ class _Run:
     def _check_further(self) -> None:
         """The steps for the two results before the last differ in the numbers of rows only, by as
         much for all rows of a tensor. What they read is what was written before, in this or the
-        last turn, so that the same steps go on making results."""
+        last cycle, so that the same steps go on making results."""
         if len(self.results) < 4:
             self.fail("there are too few results to go on from")
         (_, begin, first), (_, middle, second), (_, end, third) = self.results[-4:-1]
@@ -424,8 +426,8 @@ def _relative(
 
 
 def _window(graph: Graph, part: Node, position: int, row: int) -> tuple[int, int, float]:
-    """The first row of an input that row ``row`` of the output needs, how many there are, and what
-    those that aren't there are full of."""
+    """Returns the first row of an input that row ``row`` of the output needs, how many there are,
+    and what those that aren't there are full of."""
     source = graph.type(graph.required(part, position))
     zero = 0.0 if source.quant is None else float(source.quant.zero_point[0])
     match part.op:

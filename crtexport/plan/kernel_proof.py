@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crtexport.kir.analysis.access_trace import Replay
 from crtexport.kir.language import Body
-from crtexport.lowering.facts import Move
+from crtexport.lowering.facts import ByteMove
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredRows
 from crtexport.lowering.registry import InputTensor, Lowered, OutputTensor
 from crtexport.lowering.rows.bands import Bands
@@ -57,7 +57,7 @@ class ReplayProof:
         """Returns the bytes of scratch that the kernel of a step needs."""
         return self._nodes[step.node].running(backward=step.backward).scratch
 
-    def moves(self, number: int) -> tuple[Move, ...] | None:
+    def moves(self, number: int) -> tuple[ByteMove, ...] | None:
         """Returns what node ``number`` does as copies; None if it does anything else."""
         node, lowered = self._graph.nodes[number], self._nodes[number].lowered
         owners = {
@@ -72,7 +72,7 @@ class ReplayProof:
             )
             if copied is None or any(name not in owners for name, *_ in copied):
                 return None
-            moves += [Move(output, owners[name], *stretch) for name, *stretch in copied]
+            moves += [ByteMove(output, owners[name], *stretch) for name, *stretch in copied]
         return tuple(moves)
 
 

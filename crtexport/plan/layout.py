@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, Reshape
-from crtexport.lowering.facts import Facts, Freedom, Move
+from crtexport.lowering.facts import ByteMove, Facts, Freedom
 from crtexport.plan.arena import Arena, Ban
 from crtexport.plan.crowd import Bans, Crowd, Part
 from crtexport.plan.liveness import Lifetime, lifetimes
@@ -30,7 +30,7 @@ _STRETCHES, _FEW_STRETCHES = 120_000, 500
 Else hundreds of nested concatenations would take time with the cube of their number."""
 
 
-class Block(Struct):
+class TensorBlock(Struct):
     """Tensors at fixed distances: ``starts`` has the first byte of each, relative to the block.
 
     ``number`` is that of one of its tensors; each tensor is in one block. ``home`` is the buffer
@@ -70,7 +70,7 @@ class Layout:
         self.graph, self.order, self.facts, self.shared = graph, order, facts, shared
         self.io_in_workspace, self.views_of_parts = io_in_workspace, views_of_parts
         self.alignment, self.directions = alignment, directions
-        self.block_of: dict[int, Block] = {}
+        self.block_of: dict[int, TensorBlock] = {}
         self.views: set[int] = set()
         self.free: dict[tuple[int, int], Freedom] = {}
         self.lifetimes = lifetimes(self.graph, self.order)
@@ -83,7 +83,7 @@ class Layout:
         self._by_rows = {tensor for node in fed for tensor in node.outputs}
         self._effort = 0
         for tensor in self.lifetimes:
-            self.block_of[tensor] = Block(tensor, {tensor: 0}, self._anchor(tensor))
+            self.block_of[tensor] = TensorBlock(tensor, {tensor: 0}, self._anchor(tensor))
             self._contents[tensor] = (_Stretch(0, self._sizes[tensor], tensor, 0),)
         for position, number in enumerate(self.order):
             self._pin(number, position)
@@ -124,7 +124,7 @@ class Layout:
         scratch = len(self.graph.tensors) + number
         if self.facts.get(number, NO_FACTS).scratch and scratch not in self.block_of:
             self.lifetimes[scratch] = Lifetime(position, position)
-            self.block_of[scratch] = Block(scratch, {scratch: 0})
+            self.block_of[scratch] = TensorBlock(scratch, {scratch: 0})
 
     def _pin(self, number: int, position: int) -> None:
         """Puts a node's scratch and the tensors that must lie in it into one block."""
@@ -132,7 +132,7 @@ class Layout:
         if not pins:
             return
         scratch = len(self.graph.tensors) + number
-        whole = Block(scratch, {scratch: 0, **pins})
+        whole = TensorBlock(scratch, {scratch: 0, **pins})
         for tensor in whole.starts:
             if tensor in self.block_of and (
                 len(self.block_of[tensor].starts) > 1 or self.block_of[tensor].home is not None
@@ -153,7 +153,7 @@ class Layout:
         return ScratchRange(offset, self.size(tensor), pool)
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[TensorBlock]:
         """Returns every block once, in the order of its first tensor."""
         return list({block.number: block for block in self.block_of.values()}.values())
 
@@ -167,13 +167,13 @@ class Layout:
             return
         self.views.add(number)
 
-    def _moves(self, number: int, node: Node) -> tuple[Move, ...] | None:
+    def _moves(self, number: int, node: Node) -> tuple[ByteMove, ...] | None:
         if isinstance(node.op, Reshape):
-            return (Move(0, 0, 0, 0, self.size(node.outputs[0])),)
+            return (ByteMove(0, 0, 0, 0, self.size(node.outputs[0])),)
         moves = self.facts.get(number, NO_FACTS).moves
         return moves if self.views_of_parts else None
 
-    def _join(self, node: Node, moves: tuple[Move, ...]) -> bool:
+    def _join(self, node: Node, moves: tuple[ByteMove, ...]) -> bool:
         """Joins the blocks of a node's tensors if possible; returns whether it did."""
         merged = dict(self.block_of[node.outputs[0]].starts)
         home = self.block_of[node.outputs[0]].home
@@ -209,13 +209,13 @@ class Layout:
         if not self._agrees(merged, home, ChainMap(views, self._contents)):
             return False
         self._contents |= views
-        whole = Block(node.outputs[0], merged, home)
+        whole = TensorBlock(node.outputs[0], merged, home)
         for tensor in merged:
             self.block_of[tensor] = whole
         return True
 
     def _views(
-        self, node: Node, moves: tuple[Move, ...]
+        self, node: Node, moves: tuple[ByteMove, ...]
     ) -> dict[int, tuple[_Stretch, ...]]:
         """Returns the ranges of the node's outputs if they are views."""
         found: dict[int, list[_Stretch]] = {t: [] for t in node.outputs}
@@ -395,12 +395,12 @@ class Layout:
 
     # -- blocks to place
 
-    def span(self, block: Block) -> tuple[int, int]:
+    def span(self, block: TensorBlock) -> tuple[int, int]:
         """Returns the first and last step at which anything of a block is live."""
         lives = [self.lifetimes[tensor] for tensor in block.starts]
         return min(life.first for life in lives), max(life.last for life in lives)
 
-    def between(self, first: Block, second: Block) -> Iterator[tuple[int, int]]:
+    def between(self, first: TensorBlock, second: TensorBlock) -> Iterator[tuple[int, int]]:
         """Yields the banned distances from one block to another, as bounds."""
         for tensor, start in first.starts.items():
             for other, begin in second.starts.items():
@@ -408,7 +408,7 @@ class Layout:
                     if low + 1 < high:
                         yield low + start - begin, high + start - begin
 
-    def arena(self) -> tuple[list[Block], Arena | Crowd]:
+    def arena(self) -> tuple[list[TensorBlock], Arena | Crowd]:
         """Returns the blocks of the workspace, and the constraints on their offsets."""
         blocks = [b for b in self.blocks if b.home is None]
         for block in blocks:
@@ -429,7 +429,7 @@ class Layout:
         return blocks, Arena(sizes, tuple(bans), times)
 
     def _parts(
-        self, blocks: Sequence[Block]
+        self, blocks: Sequence[TensorBlock]
     ) -> tuple[tuple[Part, ...], dict[tuple[int, int], Bans]]:
         """Returns the tensors of blocks, and the bans of pairs that may partly overlap."""
         parts: list[Part] = []
@@ -454,17 +454,17 @@ class _Lodgers:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._spans: dict[int, Spans[Block]] = {}
+        self._spans: dict[int, Spans[TensorBlock]] = {}
         for block in layout.blocks:
             if block.home is not None and block.home.space is Space.OUTPUT:
                 self.add(block, block.home)
 
-    def add(self, block: Block, home: Placement) -> None:
+    def add(self, block: TensorBlock, home: Placement) -> None:
         """Adds a block to the buffer ``home``."""
         spans = self._spans.setdefault(home.index, Spans(len(self._layout.order)))
         spans.add(*self._layout.span(block), block)
 
-    def undisturbed(self, block: Block, home: Placement) -> bool:
+    def undisturbed(self, block: TensorBlock, home: Placement) -> bool:
         """Returns whether a block could lie at ``home`` beside the other blocks of that buffer."""
         spans = self._spans.get(home.index)
         for other in spans.meeting(*self._layout.span(block)) if spans is not None else ():

@@ -132,10 +132,10 @@ class Plan(Struct, frozen=True):
 
     @property
     def pools(self) -> tuple[int, ...]:
-        """The bytes of each pool of the workspace."""
+        """Returns the bytes of each pool of the workspace."""
         return (self.workspace_size, *self.spilled)
 
     @property
     def total(self) -> int:
-        """The bytes of all pools of the workspace."""
+        """Returns the bytes of all pools of the workspace."""
         return sum(self.pools)

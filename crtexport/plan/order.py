@@ -38,7 +38,7 @@ def execution_order(
     if costs.choices() > _KEPT[-1][0]:
         return given  # more choices than the search can look at
     bound = costs.peak(given)
-    found = _Search(costs).run(bound)
+    found = _OrderSearch(costs).run(bound)
     return found if found is not None else given
 
 
@@ -264,7 +264,7 @@ def overlap(
     return max((freedom.shared(source, size) for freedom in found if freedom), default=0)
 
 
-class _Search:
+class _OrderSearch:
     def __init__(self, costs: _Costs) -> None:
         self.costs = costs
         self.everything = len(costs.graph.nodes)

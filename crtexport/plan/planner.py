@@ -21,7 +21,7 @@ from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.plan.arena import Arena, extent, place
 from crtexport.plan.bounds import least, peak
 from crtexport.plan.crowd import Crowd
-from crtexport.plan.layout import NO_FACTS, Block, Layout
+from crtexport.plan.layout import NO_FACTS, Layout, TensorBlock
 from crtexport.plan.model import Inner, Peak, Placement, Plan, RowPlan, Space, Step
 from crtexport.plan.order import execution_order
 from crtexport.plan.pools import Spread, spread
@@ -65,16 +65,16 @@ def plan(
         for number, node in enumerate(lowered.nodes) if node.graphs
     }
     rows = _rows(lowered, alignment, {} if row_plans is None else row_plans)
-    known = _known(lowered, inner, rows)
+    facts = _known(lowered, inner, rows)
     best: Plan | None = None
     spoilt: list[int] = []
     tried: list[object] = []
     for directions in (1, 2):
         # Reversed kernels are additional code, so they must save enough.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
-        if best is not None and least(graph, best, known, best.total * worth):
+        if best is not None and least(graph, best, facts, best.total * worth):
             break
-        for layout in _layouts(graph, known, io_in_workspace, alignment, directions, shared):
+        for layout in _layouts(graph, facts, io_in_workspace, alignment, directions, shared):
             overwritten = layout.spoilt()
             if overwritten:
                 spoilt = spoilt or overwritten
@@ -86,7 +86,7 @@ def plan(
             worst = peak(layout)
             if best is not None and worst.lower_bound >= best.total * worth:
                 continue
-            found = _planned(layout, known, worst, inner, rows, pools)
+            found = _planned(layout, facts, worst, inner, rows, pools)
             if best is None or found.total < best.total * worth:
                 best = found
     if best is None and spoilt:
@@ -119,11 +119,11 @@ def _known(
 ) -> dict[int, Facts]:
     """Returns the facts about each node, by its number."""
     graph = lowered.graph
-    known = {number: node.facts for number, node in enumerate(lowered.nodes)}
+    facts = {number: node.facts for number, node in enumerate(lowered.nodes)}
     for number, plans in inner.items():
         node = graph.nodes[number]
         scratch = max(map(_end, plans, node.graphs), default=0)
-        known[number] = Facts(scratch=scratch)
+        facts[number] = Facts(scratch=scratch)
     for number, kept in rows.items():
         bands = lowered.nodes[number].rows
         if bands is None:
@@ -131,16 +131,16 @@ def _known(
         node = graph.nodes[number]
         if isinstance(node.op, Cascade) and node.op.hop:
             pins = {tensor: kept.rings[tensor] for tensor in node.outputs}
-            known[number] = Facts(scratch=kept.size, pins=pins, kept=True)
+            facts[number] = Facts(scratch=kept.size, pins=pins, kept=True)
         else:
             freedoms = whole_freedoms(graph, node, bands.bands.schedule)
-            known[number] = Facts(freedoms, scratch=kept.size)
+            facts[number] = Facts(freedoms, scratch=kept.size)
     for number, node in enumerate(graph.nodes):
         if isinstance(node.op, EthosU):
             tensors = (*node.inputs[node.op.first :], *node.outputs)
             pins = {t: at for t, at in zip(tensors, node.op.places, strict=True) if t is not None}
-            known[number] = Facts(scratch=node.op.scratch, pins=pins)
-    return known
+            facts[number] = Facts(scratch=node.op.scratch, pins=pins)
+    return facts
 
 
 # ---- graphs that nodes run
@@ -234,16 +234,16 @@ def _planned(
     arena = replace(arena, bound=worst.lower_bound)
     alignment = layout.alignment
     offsets = place(arena, alignment)
-    found = Spread(tuple((0, at) for at in offsets), (extent(arena.sizes, offsets),))
-    if len(pools) > 1 and pools[0] is not None and found.sizes[0] > pools[0]:
-        found = spread(arena, _heat(layout, blocks, arena, facts), pools, alignment)
+    placed_blocks = Spread(tuple((0, at) for at in offsets), (extent(arena.sizes, offsets),))
+    if len(pools) > 1 and pools[0] is not None and placed_blocks.sizes[0] > pools[0]:
+        placed_blocks = spread(arena, _heat(layout, blocks, arena, facts), pools, alignment)
     placements: list[Placement | None] = [None] * len(layout.graph.tensors)
     for block in layout.blocks:
         if block.home is not None:
             for tensor, start in block.starts.items():
                 placements[tensor] = replace(block.home, offset=block.home.offset + start)
     begins: dict[int, tuple[int, int]] = {}
-    for block, (pool, offset) in zip(blocks, found.places, strict=True):
+    for block, (pool, offset) in zip(blocks, placed_blocks.places, strict=True):
         for tensor, start in block.starts.items():
             begins[tensor] = pool, offset + start
             if tensor < len(placements):
@@ -258,14 +258,14 @@ def _planned(
         for number in layout.order if number not in layout.views
     )
     return Plan(
-        steps, placed.placements, found.sizes[0], alignment,
+        steps, placed.placements, placed_blocks.sizes[0], alignment,
         io_in_workspace=layout.io_in_workspace, state_size=layout.state_size, peak=worst,
-        spilled=found.sizes[1:], shared=layout.shared,
+        spilled=placed_blocks.sizes[1:], shared=layout.shared,
     )
 
 
 def _heat(
-    layout: Layout, blocks: list[Block], arena: Arena | Crowd, facts: dict[int, Facts]
+    layout: Layout, blocks: list[TensorBlock], arena: Arena | Crowd, facts: dict[int, Facts]
 ) -> list[float]:
     """Returns the accesses per byte of each block; scratch always comes first."""
     accesses: dict[int, int] = {}

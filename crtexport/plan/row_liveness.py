@@ -48,7 +48,7 @@ def needed_rows(schedule: RowSchedule, row_sizes: Mapping[int, int]) -> dict[int
     """Returns the live bytes of each ring, from the first row to the last one; ``row_sizes`` are
     bytes of a row."""
     last_reads = _last_reads(schedule)
-    rings = {tensor: _Ring(len(schedule.steps)) for tensor in schedule.capacity}
+    rings = {tensor: _LiveRing(len(schedule.steps)) for tensor in schedule.capacity}
     for number, step in enumerate(schedule.steps):
         if step.write.slot is not None:
             rings[step.write.tensor].written(number, step.write, step.write.slot)
@@ -69,7 +69,7 @@ def _last_reads(schedule: RowSchedule) -> dict[int, dict[int, int]]:
     return found
 
 
-class _Ring:
+class _LiveRing:
     """The live slots of a ring, recorded from step to step."""
 
     def __init__(self, steps: int) -> None:
@@ -155,7 +155,7 @@ def bans(
     a row of each.
     """
     live = first.live & second.live
-    found: set[Interval] = set()
+    intervals: set[Interval] = set()
     known: set[object] = set()
     for meeting in meetings_:
         live[meeting.step] = False
@@ -166,15 +166,15 @@ def bans(
         )
         if key not in known:
             known.add(key)
-            found.update(_while_meeting(first, second, meeting, row_sizes))
+            intervals.update(_while_meeting(first, second, meeting, row_sizes))
     lows, highs = first.starts - second.ends, first.ends - second.starts
     pairs = np.stack([lows, highs])[:, live]
     # Most steps are like the one before, so that few are left to sort.
     new = np.ones(pairs.shape[1], np.bool_)
     new[1:] = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
     pairs = pairs[:, new]
-    found.update((low, high) for low, high in np.unique(pairs, axis=1).T.tolist())
-    return joined(found)
+    intervals.update((low, high) for low, high in np.unique(pairs, axis=1).T.tolist())
+    return joined(intervals)
 
 
 def _while_meeting(

@@ -10,7 +10,7 @@ import numpy as np
 from crtexport.ir.graph import Graph, Node
 from crtexport.lowering.facts import Freedom
 from crtexport.lowering.lowered_graph import LoweredRows
-from crtexport.lowering.rows.schedule import Compute, Move, RowPlace, RowSchedule, RowStep
+from crtexport.lowering.rows.schedule import Compute, RowMove, RowPlace, RowSchedule, RowStep
 from crtexport.lowering.rows.windows import of_rows
 from crtexport.plan.arena import Arena, Ban, extent, place
 from crtexport.plan.live_bytes import live_bytes
@@ -83,7 +83,7 @@ def _in_place(
 ) -> Iterator[tuple[tuple[int, int], ...]]:
     """Yields, for each node of the bands, the inputs with which its output shares bytes at any
     step."""
-    found: dict[object, set[tuple[int, int]]] = {}
+    in_place: dict[object, set[tuple[int, int]]] = {}
 
     def extent_of(at: RowPlace) -> tuple[int, int]:
         size = row_bytes(graph, at.tensor)
@@ -96,15 +96,15 @@ def _in_place(
                 continue
             first, second = extent_of(given), extent_of(step.write)
             if max(first[0], second[0]) < min(first[1], second[1]):
-                found.setdefault(step.work, set()).add((0, position))
+                in_place.setdefault(step.work, set()).add((0, position))
     for work in rows.bands.works:
         match work:
-            case Move():
+            case RowMove():
                 yield ((0, 0),)
             case Compute(more=True):
                 yield ((0, 1),)
             case _:
-                yield tuple(sorted(found.get(work, ())))
+                yield tuple(sorted(in_place.get(work, ())))
 
 
 def whole_freedoms(
@@ -113,7 +113,7 @@ def whole_freedoms(
     """Returns the distances by which an output of a cascade may begin before an input, by (output
     position, input position): its rows may lie over rows of the input that are not read any more.
     """
-    found = {}
+    freedoms = {}
     steps = schedule.steps
     for position, source in enumerate(node.inputs):
         if source is None or graph.constant(source) is not None:
@@ -127,8 +127,8 @@ def whole_freedoms(
                 for row, step in zip(left, steps, strict=True)
                 if step.write.tensor == output and step.write.slot is None
             )
-            found[number, position] = Freedom(before, graph.type(source).nbytes)
-    return found
+            freedoms[number, position] = Freedom(before, graph.type(source).nbytes)
+    return freedoms
 
 
 def _first_rows(steps: Sequence[RowStep], tensor: int, rows: int) -> list[int]:

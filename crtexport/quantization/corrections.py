@@ -61,7 +61,7 @@ class Weights:
         )
 
     def input_ranges(self) -> Array:
-        """The largest weight of each input channel."""
+        """Returns the largest weight of each input channel."""
         values = np.abs(self.matrix)
         others = tuple(i for i in range(values.ndim) if i != (0 if self.depthwise else 1))
         found: Array = values.max(axis=others)
@@ -128,7 +128,7 @@ def _pairs(model: Any) -> list[tuple[Weights, str, Weights]]:
     shared = {
         name for name, readers in users.items() if len(readers) > 1 and name not in makers
     }
-    found = []
+    pairs = []
     for node in model.graph.node:
         if node.op_type not in _LAYERS:
             continue
@@ -141,12 +141,12 @@ def _pairs(model: Any) -> list[tuple[Weights, str, Weights]]:
             if reader.op_type in _LAYERS and reader.input[0] == name:
                 first, second = Weights(model, node), Weights(model, reader)
                 if first.known and second.known and _fit(first, second, shared):
-                    found.append((first, name, second))
+                    pairs.append((first, name, second))
                 break
             if reader.op_type not in _HOMOGENEOUS:
                 break
             name = reader.output[0]
-    return found
+    return pairs
 
 
 def _fit(first: Weights, second: Weights, shared: set[str]) -> bool:

@@ -12,7 +12,7 @@ from crtexport.importers.formats import InputChoices
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
 from crtexport.reports.bench import bench
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.support.errors import CrtExportError
 
 
@@ -64,7 +64,7 @@ def _cost(
         artifact.constants_size,
     )
     try:
-        measured = bench(Setting(graph, board, options))
+        measured = bench(MeasureSetting(graph, board, options))
     except CrtExportError as error:
         problems.append(_sentence(error))
         return cost

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from crtexport.mlf.arrays import Array, bind_inputs, key_of, load_npz
+from crtexport.mlf.arrays import Array, bind_inputs, key_of
+from crtexport.mlf.npz import load_npz
 from crtexport.mlf.reader import PackageTensor
 from crtexport.support.errors import CrtExportError
 from crtexport.support.files import open_regular

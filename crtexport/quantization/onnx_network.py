@@ -41,7 +41,7 @@ def prepared(job: dict[str, Any], folder: str) -> Any:
         model = onnx.version_converter.convert_version(model, least)
     given, made = os.path.join(folder, "given.onnx"), os.path.join(folder, "float.onnx")
     onnx.save(model, given)
-    # Without its symbolic shapes, for which it wants another package: sizes are fixed here.
+    # Without its symbolic shapes, for which it needs another package: sizes are fixed here.
     quant_pre_process(given, made, skip_symbolic_shape=True)
     model = onnx.load(made)
     join_hard_swish(model)

@@ -202,7 +202,7 @@ def outputs_error(
     return errors
 
 
-class LayerOutput:
+class OnnxLayerOutput:
     """A node of the quantized network: ``place`` is its result in the float network, ``tensor`` the
     one that holds it in this network, ``type`` how that is stored."""
 
@@ -211,7 +211,7 @@ class LayerOutput:
         self.error = Error(axis)
 
 
-def layers_of(exact: Any, quantized: Any) -> list[LayerOutput]:
+def layers_of(exact: Any, quantized: Any) -> list[OnnxLayerOutput]:
     """Returns the layers whose results are floats in the float network, and its inputs."""
     users = consumers(quantized)
     floats = {
@@ -239,7 +239,7 @@ def layers_of(exact: Any, quantized: Any) -> list[LayerOutput]:
         # What a Relu or a Clip gives is the result of the layer before it.
         limiting = [one for one in own if limited.get(one.output[0]) == place]
         maker = limiting[0] if limiting else node
-        layers.append(LayerOutput(maker, place, found, type_, axes.get(place, 1)))
+        layers.append(OnnxLayerOutput(maker, place, found, type_, axes.get(place, 1)))
     return layers
 
 
@@ -253,7 +253,7 @@ def limits(model: Any) -> dict[str, str]:
     }
 
 
-def measure(exact: Any, quantized: Any, samples: Samples) -> list[LayerOutput]:
+def measure(exact: Any, quantized: Any, samples: Samples) -> list[OnnxLayerOutput]:
     """Returns the layers with their errors against the float network."""
     layers = layers_of(exact, quantized)
     first = session(exact, [layer.place for layer in layers if layer.node is not None])
@@ -267,7 +267,7 @@ def measure(exact: Any, quantized: Any, samples: Samples) -> list[LayerOutput]:
     return layers
 
 
-def suspects(layers: list[LayerOutput]) -> list[str]:
+def suspects(layers: list[OnnxLayerOutput]) -> list[str]:
     """Returns the layers whose results have lost most beside what they were given."""
     known = {layer.tensor: layer.error for layer in layers}
     found = [
@@ -291,7 +291,7 @@ def ratio(
 
 
 def hint_for(
-    job: dict[str, Any], quantizer: OnnxQuantizer, layers: list[LayerOutput]
+    job: dict[str, Any], quantizer: OnnxQuantizer, layers: list[OnnxLayerOutput]
 ) -> dict[str, Any] | None:
     """Returns the layer that is worth most in 16 bits or float, by trying."""
     kind = job["activations"]

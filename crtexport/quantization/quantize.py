@@ -92,7 +92,7 @@ class Correction(Struct, frozen=True):
 
 
 class QuantizeResult(Struct, frozen=True):
-    """``layers`` are sorted, the worst first. ``cost`` is None where no board was asked about."""
+    """``layers`` are sorted, the worst first. ``cost`` is None where no board was given."""
 
     path: Path
     library: str
@@ -150,7 +150,7 @@ def quantize(
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         made = Path(folder) / place.name
         module, library = _QUANTIZERS[kind.name]
-        found = _work(Path(folder), arrays, library, {
+        answer = _work(Path(folder), arrays, library, {
             "quantizer": module, "model": str(source.resolve()), "output": str(made),
             "format": format,
             "activations": activations, "calibration": calibration, "keep": list(keep),
@@ -159,13 +159,13 @@ def quantize(
         }, str(source))
         cost = None if target is None else compare((source, made), target, choices)
         _write(made, place)
-    layers = [LayerError(**entry) for entry in found["layers"]]
+    layers = [LayerError(**entry) for entry in answer["layers"]]
     return QuantizeResult(
-        place, found["library"], count,
+        place, answer["library"], count,
         tuple(sorted(layers, key=lambda layer: (layer.sqnr is None, layer.sqnr or 0.0))),
-        tuple(OutputError(**entry) for entry in found["outputs"]),
-        None if found["hint"] is None else Hint(**found["hint"]), cost,
-        tuple(Correction(**entry) for entry in found["corrections"]),
+        tuple(OutputError(**entry) for entry in answer["outputs"]),
+        None if answer["hint"] is None else Hint(**answer["hint"]), cost,
+        tuple(Correction(**entry) for entry in answer["corrections"]),
     )
 
 

@@ -42,7 +42,7 @@ class Samples:
         return {name: array[index] for name, array in self.arrays.items()}
 
     def each(self, most: int | None = None) -> Iterator[Arrays]:
-        """All samples, or ``most`` of them, evenly spaced."""
+        """Yields all samples, or ``most`` of them, evenly spaced."""
         count = self.count if most is None else min(most, self.count)
         for index in np.linspace(0, self.count - 1, count).astype(int):
             yield self.at(index)
@@ -85,12 +85,12 @@ class Error:
         return (min(found)[1], min(found)[0]) if found else None
 
 
-def lost(own: Error, given: list[Error]) -> float:
+def lost(result: Error, inputs: list[Error]) -> float:
     """Returns by how many dB the result of a layer is worse than the worst of what it was given: as
     a whole, or in a typical channel, where that is more, since one channel that is much larger than
     the others hides their errors."""
-    whole = min((CLEAN, *(one.sqnr for one in given))) - own.sqnr
-    typical = min((CLEAN, *(one.typical for one in given))) - own.typical
+    whole = min((CLEAN, *(one.sqnr for one in inputs))) - result.sqnr
+    typical = min((CLEAN, *(one.typical for one in inputs))) - result.typical
     return max(whole, typical)
 
 
@@ -122,7 +122,7 @@ def decibels(signal: float, noise: float) -> float:
 
 
 def ratios(error: Error) -> dict[str, Any]:
-    """The ratios of signal to error in dB; None for an infinite one."""
+    """Returns the ratios of signal to error in dB; None for an infinite one."""
     worst = error.worst()
     return {
         "sqnr": finite(error.sqnr), "channel": None if worst is None else worst[0],

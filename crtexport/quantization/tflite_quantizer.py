@@ -62,7 +62,7 @@ class TfliteNetwork:
         self.run.invoke()
 
     def real(self, tensor: dict[str, Any]) -> Any:
-        """The numbers that a tensor stands for."""
+        """Returns the numbers that a tensor stands for."""
         values, (scale, zero) = self.run.get_tensor(tensor["index"]), tensor["quantization"]
         return (values.astype(np.float64) - zero) * scale if scale else values
 
@@ -179,7 +179,7 @@ def normalized(content: bytes) -> bytes:
     return bytes(builder.Output())
 
 
-class LayerOutput:
+class TfliteLayerOutput:
     """The result of a layer: its name, that of the layer's operator, and how it is stored."""
 
     def __init__(self, name: str, operator: str, dtype: Any) -> None:
@@ -187,11 +187,11 @@ class LayerOutput:
         self.error = Error(-1)
 
 
-def measured(quantizer: TfliteQuantizer, content: bytes) -> list[LayerOutput]:
+def measured(quantizer: TfliteQuantizer, content: bytes) -> list[TfliteLayerOutput]:
     """Returns the results of layers that both networks have, with their errors."""
     other, exact = TfliteNetwork(content), quantizer.exact
     layers = [
-        LayerOutput(name, operator, other.by_name[name]["dtype"])
+        TfliteLayerOutput(name, operator, other.by_name[name]["dtype"])
         for name, operator in quantizer.layers().items()
         if name in other.by_name and operator not in _MOVES
     ]
@@ -205,7 +205,7 @@ def measured(quantizer: TfliteQuantizer, content: bytes) -> list[LayerOutput]:
     return layers
 
 
-def suspects(quantizer: TfliteQuantizer, layers: list[LayerOutput]) -> list[str]:
+def suspects(quantizer: TfliteQuantizer, layers: list[TfliteLayerOutput]) -> list[str]:
     """Returns the layers whose results have lost most beside what they were given."""
     known = {layer.name: layer.error for layer in layers}
     names = {index: tensor["name"] for index, tensor in quantizer.exact.tensors.items()}
@@ -218,7 +218,7 @@ def suspects(quantizer: TfliteQuantizer, layers: list[LayerOutput]) -> list[str]
     return [name for _, name in sorted(found, key=lambda pair: -pair[0])[:CANDIDATES]]
 
 
-def hint_for(quantizer: TfliteQuantizer, layers: list[LayerOutput]) -> dict[str, Any] | None:
+def hint_for(quantizer: TfliteQuantizer, layers: list[TfliteLayerOutput]) -> dict[str, Any] | None:
     """Returns the layer that is worth most in 16 bits or float, by trying."""
     before = quantizer.ratio()
     if before >= ENOUGH:

@@ -21,7 +21,7 @@ from crtexport.firmware.spent import Cycles, Misses
 from crtexport.ir.macs import macs
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Emit, Optimize
-from crtexport.reports.measure import MeasuredCall, MeasuredExport, Setting, measure
+from crtexport.reports.measure import MeasuredCall, MeasuredExport, MeasureSetting, measure
 from crtexport.reports.peers import PeerFigure, figures_for
 from crtexport.reports.trace import CallSite
 from crtexport.support.short import line, sizes, table
@@ -134,7 +134,7 @@ class Bench(Struct, frozen=True):
         return None if self.first is None or self.second is None else self.first - self.second
 
 
-def bench(setting: Setting) -> Bench:
+def bench(setting: MeasureSetting) -> Bench:
     """Exports a model for a board, runs its firmware on the first of the samples, and returns the
     measurements.
 

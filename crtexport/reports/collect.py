@@ -24,7 +24,7 @@ from crtexport.reports import figures
 from crtexport.reports.findings import findings, sources_of
 from crtexport.reports.function_sizes import function_sizes
 from crtexport.reports.layers import holds_weights, layers_of, total_instructions, total_macs
-from crtexport.reports.measure import Setting, measure
+from crtexport.reports.measure import MeasureSetting, measure
 from crtexport.reports.memories import memories
 from crtexport.reports.network import steps_of, tensors_of
 from crtexport.reports.peers import figures_like, provenance
@@ -46,7 +46,7 @@ class ReportParts(Struct, frozen=True):
     section: CrtexportSection
     sizes: dict[str, int] | None
     board: Board
-    setting: Setting
+    setting: MeasureSetting
     result: RunResult | None = None
 
     @property
@@ -54,7 +54,7 @@ class ReportParts(Struct, frozen=True):
         return self.exported.artifact
 
 
-def report(setting: Setting, command: str = "", *, measured: bool = False) -> figures.Report:
+def report(setting: MeasureSetting, command: str = "", *, measured: bool = False) -> figures.Report:
     """Returns the report of a model on a board.
 
     If ``measured`` is set, firmware is run as by :func:`crtexport.reports.measure.measure`; else
@@ -75,7 +75,7 @@ def report(setting: Setting, command: str = "", *, measured: bool = False) -> fi
     return _report_of(ReportParts(exported, package.own_section, sizes, board, setting), command)
 
 
-def _exported(setting: Setting, board: Board, path: Path) -> Exported:
+def _exported(setting: MeasureSetting, board: Board, path: Path) -> Exported:
     """Exports for the board; if its memories are too small, for the same board with larger ones.
 
     Sizes of memories change a plan only if it is split among several memories (pools). Otherwise

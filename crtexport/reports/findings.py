@@ -9,6 +9,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, Dequantize, Quantize
 from crtexport.pipeline.driver import Exported
 from crtexport.reports.figures import Finding, Layer, MemoryUse, Totals
+from crtexport.reports.soft_floats import soft_floats
 
 _FULL = 90
 """A memory that is used to this many percent gets a warning."""
@@ -30,6 +31,10 @@ def findings(
         ))
     if totals.instructions_are == "unknown":
         yield Finding("warning", "instructions", f"{_unknown(layers)}; --measure counts them")
+    if exported.target is not None:
+        for model in exported.models:
+            if said := soft_floats(model, exported.target.target):
+                yield Finding("warning", "floats", said)
     yield from _fused(exported.graph)
     if exported.read:
         yield from _gone(exported.read[0], exported.graph)
@@ -130,12 +135,12 @@ def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
 
 
 def _fused_into(
-    graph: Graph, gone: Node, readers: Mapping[int, Sequence[Node]], remaining: Collection[str]
+    graph: Graph, removed: Node, readers: Mapping[int, Sequence[Node]], remaining: Collection[str]
 ) -> str:
-    """Returns, as a sentence, which remaining operators compute the operator ``gone`` as well, or
-    why none has to."""
+    """Returns, as a sentence, which remaining operators compute the operator ``removed`` as well,
+    or why none has to."""
     found: dict[str, None] = {}
-    behind = list(gone.outputs)
+    behind = list(removed.outputs)
     for tensor in behind:  # the loop appends to this list
         for reader in readers.get(tensor, ()):
             if str(reader) in remaining:

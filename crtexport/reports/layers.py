@@ -21,7 +21,7 @@ from crtexport.reports.trace import (
     merged_rows,
     static_runs,
 )
-from crtexport.schedules.common.target_features import has_fpu, has_mve_floats, is_x86_64
+from crtexport.schedules.common.target_features import computes_floats, is_x86_64
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.target import Target
 
@@ -115,10 +115,8 @@ def _has_floats(site: CallSite) -> bool:
 
 
 def _has_float_instructions(target: Target) -> bool:
-    if target.triple.startswith("thumb"):
-        return has_fpu(target) or has_mve_floats(target)
-    if target.triple.startswith("riscv"):
-        return any(feature in ("+f", "+d") for feature in target.features)
+    if target.triple.startswith(("thumb", "riscv")):
+        return computes_floats(target)
     return is_x86_64(target)
 
 

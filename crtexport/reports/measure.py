@@ -34,7 +34,7 @@ from crtexport.reports.trace import (
 from crtexport.schedules.select.choose import Choose
 
 
-class Setting(Struct, frozen=True):
+class MeasureSetting(Struct, frozen=True):
     """The arguments of an export and of a run of its firmware: as those of
     :func:`crtexport.export` and :func:`crtexport.run`. ``timeout`` is in seconds."""
 
@@ -79,7 +79,7 @@ class MeasuredExport(Struct, frozen=True):
         return [MeasuredCall(place, count) for place, count, _ in found]
 
 
-def measure(setting: Setting, choose: Choose | None = None) -> MeasuredExport:
+def measure(setting: MeasureSetting, choose: Choose | None = None) -> MeasuredExport:
     """Exports a model, builds and runs its firmware, and returns the measurements. ``choose``
     selects the variants of kernels (default: the cost model). Raises what exporting and running
     raise."""

@@ -36,7 +36,7 @@ def report(path: Path, command: str = "") -> figures.Report:
     own, section = package.described, package.own_section
     board = board_from_package(package)
     totals = _totals(package, own, section, board)
-    found = memories(board, _usage(own, totals))
+    used_memories = memories(board, _usage(own, totals))
     peers = figures_for(own.source_sha256, board.name)
     return ShownReport(
         crtexport=section.version,
@@ -44,7 +44,8 @@ def report(path: Path, command: str = "") -> figures.Report:
             package.module, own.source, own.source_sha256, own.numerics
         ),
         board=figures.ReportedBoard(board.name, board.description, board.cpu.name, board.hosted),
-        fits=None if board.hosted else all(one.used <= one.size for one in found), memories=found,
+        fits=None if board.hosted else all(one.used <= one.size for one in used_memories),
+        memories=used_memories,
         totals=totals,
         pools=(
             figures.MemoryContent(
@@ -55,7 +56,7 @@ def report(path: Path, command: str = "") -> figures.Report:
         steps=(), layers=tuple(_layers(package, section)),
         tensors=(*_tensors(package.inputs, "input"), *_tensors(package.outputs, "output")),
         peers=peers, sources={figure.source: provenance(figure) for figure in peers},
-        findings=(*warnings(section.emit, found, totals), *_findings(own)),
+        findings=(*warnings(section.emit, used_memories, totals), *_findings(own)),
         reproduce=figures.Reproduce(
             command=command, emit=section.emit, optimize=own.optimize, options={},
             llvm_options=own.llvm_options, tools=section.tools,

@@ -128,23 +128,23 @@ class _Comparison:
 
         self._say("plan row by row")
         driver.prepare(self._graph, self._board, self._options, lay_out=lay_out)
-        ((whole, ways, most),) = found
-        smallest = choice.smallest(ways, whole, most)
+        ((by_layer, ways, most),) = found
+        smallest = choice.smallest(ways, by_layer, most)
         # That of least memory that allows whole tensors.
-        options = {id(whole): ("--ram", str(whole[1].total))}
-        made: dict[int, Made] = {id(whole): whole}
-        for way in ways.below(whole[1].total):
-            fitting = choice.fitting(ways, whole, ways.made(way)[1].total)
-            if fitting is not None and fitting is not whole:
+        options = {id(by_layer): ("--ram", str(by_layer[1].total))}
+        made: dict[int, Made] = {id(by_layer): by_layer}
+        for way in ways.below(by_layer[1].total):
+            fitting = choice.fitting(ways, by_layer, ways.made(way)[1].total)
+            if fitting is not None and fitting is not by_layer:
                 made[id(fitting)] = fitting
                 options[id(fitting)] = ("--ram", str(fitting[1].total))
-        if smallest is not None and smallest is not whole:
+        if smallest is not None and smallest is not by_layer:
             made[id(smallest)] = smallest
             options[id(smallest)] = ("--optimize", "ram")
         for number, one in made.items():
             prepared = driver.prepare(
                 self._graph, self._board, self._options,
-                lay_out=lambda *_, one=one: LaidOut(one[0], one[1], whole[1].total),
+                lay_out=lambda *_, one=one: LaidOut(one[0], one[1], by_layer[1].total),
             )
             yield self._point(options[number], prepared)
 

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from crtexport.artifact.calls import describe
 from crtexport.artifact.model import (
-    Branch,
+    BranchStatement,
     Feed,
     FunctionCall,
-    Loop,
+    LoopStatement,
     Repeat,
     Statement,
     every_call,
@@ -102,10 +102,10 @@ def _step_sites(
                 yield from _row_sites(node.rows, (group,))
             case FunctionCall() as call if not inner:
                 yield CallSite(call, node, name)
-            case Branch(then=then, other=other) if inner:
+            case BranchStatement(then=then, other=other) if inner:
                 for role, body, nested in zip(("then", "else"), (then, other), inner, strict=True):
                     yield from _all_sites(*nested, list(body), f"{name}, {role}: ")
-            case Loop(before=before, body=body) if inner:
+            case LoopStatement(before=before, body=body) if inner:
                 yield from _all_sites(*inner[0], list(before), f"{name}, condition: ")
                 remaining_body = list(body)
                 yield from _step_sites(*inner[1], remaining_body, f"{name}, body: ")
@@ -274,12 +274,12 @@ class _Automaton:
                     made = self._new()
                     self._edges.append((at, made, number))
                     at, number = made, number + 1
-                case Branch(then=then, other=other):
+                case BranchStatement(then=then, other=other):
                     first, number = self._through(then, at, number)
                     second, number = self._through(other, at, number)
                     at = self._new()
                     self._free += ((end, at) for end in (first, second))
-                case Loop(before=before, body=body):
+                case LoopStatement(before=before, body=body):
                     # A new state: an iteration returns to it, not to the calls before the loop.
                     head = self._new()
                     self._free.append((at, head))

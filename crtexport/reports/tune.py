@@ -66,7 +66,7 @@ class Tuned(Struct, frozen=True):
 
 
 def tune(
-    setting: measure.Setting, cache: Path | str, *, progress: Progress | None = None,
+    setting: measure.MeasureSetting, cache: Path | str, *, progress: Progress | None = None,
     counted: Callable[[int, int], None] | None = None,
 ) -> Tuned:
     """Measures the variants of a model's kernels on a board, but for those that are in ``cache``,
@@ -126,10 +126,10 @@ class _Trial(Struct):
 
 class _Tuning:
     def __init__(
-        self, setting: measure.Setting, board: Board, known: Records, say: Progress,
+        self, setting: measure.MeasureSetting, board: Board, records: Records, say: Progress,
         counted: Callable[[int, int], None],
     ) -> None:
-        self.setting, self.board, self.known = setting, board, known
+        self.setting, self.board, self.known = setting, board, records
         self.say, self.counted = say, counted
         self.configuration = Generator(board, setting.options).configuration()
         self.usual = by_default(

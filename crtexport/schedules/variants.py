@@ -91,7 +91,7 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
 def _scheduled(
     context: Context, target: Target, optimize: str, plain: Candidate
 ) -> list[Candidate]:
-    """The variants of a node without parts whose weights have whole bytes."""
+    """Returns the variants of a node without parts whose weights have whole bytes."""
     own = _instruction_set(target)
     found = _vectors(context, target, own)
     if own and own.slow_in_c:
@@ -108,7 +108,8 @@ def _scheduled(
 
 
 def _as_convolution(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The variants of a depthwise convolution of one channel as the convolution that it is."""
+    """Returns the variants of a depthwise convolution of one channel as the convolution that it
+    is."""
     if not isinstance(context.node.op, DepthwiseConv2D):
         return []
     from crtexport.schedules.common import single_channel
@@ -155,17 +156,20 @@ def _unpacked(
     from crtexport.schedules.common import unpack_first
 
     found = variants_of(unpack_first.of_bytes(context), target, optimize)
-    return unpack_first.candidates(context, found, plain, only_variants=only_variants)
+    bytes_ = [variant for variant in found if not variant.larger]
+    return unpack_first.candidates(context, bytes_, plain, only_variants=only_variants)
 
 
 def _vectors(
-    context: Context, target: Target, own: InstructionSet | None
+    context: Context, target: Target, instruction_set: InstructionSet | None
 ) -> list[Candidate]:
     """Returns the variants for the target's own vector instructions, or for compilers that
     vectorize loops."""
     if not is_computed_product(context):
-        found: list[Candidate] = own.schedules.candidates(context, target) if own else []
-        return found
+        if instruction_set is None:
+            return []
+        candidates: list[Candidate] = instruction_set.schedules.candidates(context, target)
+        return candidates
     if not unroll.vectorizes(target):
         return []
     from crtexport.schedules.common import vector_products

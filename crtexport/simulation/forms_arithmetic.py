@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crtexport.ir.ops import Add, Div, Mul, Op, Select, Sub
-from crtexport.simulation.tflite_form import Form, Former, by_operator, clamp
+from crtexport.simulation.tflite_form import Former, TfliteForm, by_operator, clamp
 
 
-def _clamped(op: Add | Sub | Mul | Div) -> Form:
+def _clamped(op: Add | Sub | Mul | Div) -> TfliteForm:
     name = type(op).__name__
     fields = clamp(op.activation)
     if isinstance(op, Add | Sub):
         fields |= {"PotScaleInt16": op.power_of_two_scales}
-    return Form(name.upper(), f"{name}Options", fields)
+    return TfliteForm(name.upper(), f"{name}Options", fields)
 
 
 FIRST_VERSIONS = (
@@ -24,6 +24,6 @@ FIRST_VERSIONS = (
 
 FORMERS: Mapping[type[Op], Former] = {
     **dict.fromkeys((Add, Sub, Mul, Div), by_operator(_clamped)),
-    Select: by_operator(lambda op: Form("SELECT" if op.rows else "SELECT_V2")),
+    Select: by_operator(lambda op: TfliteForm("SELECT" if op.rows else "SELECT_V2")),
 }
 """The writers of this family, by operator."""

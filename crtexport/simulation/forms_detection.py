@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from flatbuffers import flexbuffers
 
 from crtexport.ir.ops import DetectionPostProcess, Op
-from crtexport.simulation.tflite_form import Form, Former, by_operator
+from crtexport.simulation.tflite_form import Former, TfliteForm, by_operator
 
 
-def _detection(op: DetectionPostProcess) -> Form:
+def _detection(op: DetectionPostProcess) -> TfliteForm:
     y, x, h, w = op.scale_yxhw
     options = flexbuffers.Dumps({
         "max_detections": op.max_detections, "num_classes": op.num_classes,
@@ -19,7 +19,7 @@ def _detection(op: DetectionPostProcess) -> Form:
         "nms_score_threshold": op.score_threshold, "nms_iou_threshold": op.iou_threshold,
         "y_scale": y, "x_scale": x, "h_scale": h, "w_scale": w,
     })
-    return Form("custom:TFLite_Detection_PostProcess", custom_options=bytes(options))
+    return TfliteForm("custom:TFLite_Detection_PostProcess", custom_options=bytes(options))
 
 
 FORMERS: Mapping[type[Op], Former] = {DetectionPostProcess: by_operator(_detection)}

@@ -9,28 +9,28 @@ import tflite
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.types import DType
-from crtexport.simulation.tflite_form import Form, Former, by_operator, integers
+from crtexport.simulation.tflite_form import Former, TfliteForm, by_operator, integers
 from crtexport.support.errors import CrtExportError
 
 
 def _reduction(code: str) -> Former:
-    return by_operator(lambda op: Form(
+    return by_operator(lambda op: TfliteForm(
         code, "ReducerOptions", {"KeepDims": op.keep_dims}, (integers(op.axes),)
     ))
 
 
 def _position(code: str, options: str) -> Former:
-    def written(graph: Graph, node: Node) -> Form:
+    def written(graph: Graph, node: Node) -> TfliteForm:
         op = node.op
         if not isinstance(op, ops.Extreme):
             raise TypeError(op)
         result = getattr(tflite.TensorType, graph.type(node.outputs[0]).dtype.name)
-        return Form(code, options, {"OutputType": int(result)}, (integers(op.axis),))
+        return TfliteForm(code, options, {"OutputType": int(result)}, (integers(op.axis),))
 
     return written
 
 
-def _top_k(graph: Graph, node: Node) -> Form:
+def _top_k(graph: Graph, node: Node) -> TfliteForm:
     op = node.op
     if not isinstance(op, ops.TopK):
         raise TypeError(op)
@@ -43,7 +43,7 @@ def _top_k(graph: Graph, node: Node) -> Form:
             location=(graph.source, str(node)),
             hint="use that one, and transpose before and after it",
         )
-    return Form("TOPK_V2", "TopKV2Options", steering=(integers(op.count),))
+    return TfliteForm("TOPK_V2", "TopKV2Options", steering=(integers(op.count),))
 
 
 FORMERS: Mapping[type[ops.Op], Former] = {
@@ -57,7 +57,7 @@ FORMERS: Mapping[type[ops.Op], Former] = {
     ops.ArgMax: _position("ARG_MAX", "ArgMaxOptions"),
     ops.ArgMin: _position("ARG_MIN", "ArgMinOptions"),
     ops.TopK: _top_k,
-    ops.CumSum: by_operator(lambda op: Form(
+    ops.CumSum: by_operator(lambda op: TfliteForm(
         "CUMSUM", "CumsumOptions", {"Exclusive": op.exclusive, "Reverse": op.reverse},
         (integers(op.axis),),
     )),

@@ -8,19 +8,19 @@ import tflite
 
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.simulation.tflite_form import Form, Former, by_operator, integers
+from crtexport.simulation.tflite_form import Former, TfliteForm, by_operator, integers
 from crtexport.support.errors import CrtExportError
 
 VERSIONS = {"BROADCAST_TO": 2, "DYNAMIC_UPDATE_SLICE": 1, "SPLIT_V": 2}
 """Versions of operators that don't depend on the element type."""
 
 
-def _slice(graph: Graph, node: Node) -> Form:
+def _slice(graph: Graph, node: Node) -> TfliteForm:
     op = node.op
     if not isinstance(op, ops.Slice):
         raise TypeError(op)
     if op.shape == op.size and set(op.stride) <= {1}:
-        return Form("SLICE", "SliceOptions", steering=(integers(op.begin), integers(op.size)))
+        return TfliteForm("SLICE", "SliceOptions", steering=(integers(op.begin), integers(op.size)))
     entries = _entries(op.size, op.shape)
     if entries is None:
         raise CrtExportError(
@@ -46,7 +46,7 @@ def _slice(graph: Graph, node: Node) -> Form:
         masks["EndMask"] |= (end < 0) << entry
         masks["ShrinkAxisMask"] |= (kind == "dropped") << entry
     columns = zip(*rows, strict=True)
-    return Form(
+    return TfliteForm(
         "STRIDED_SLICE", "StridedSliceOptions", masks, tuple(integers(c) for c in columns)
     )
 
@@ -72,22 +72,22 @@ def _entries(size: tuple[int, ...], shape: tuple[int, ...]) -> list[str] | None:
     return None
 
 
-def _unpack(_graph: Graph, node: Node) -> Form:
+def _unpack(_graph: Graph, node: Node) -> TfliteForm:
     op = node.op
     if not isinstance(op, ops.Unpack):
         raise TypeError(op)
-    return Form("UNPACK", "UnpackOptions", {"Axis": op.axis, "Num": len(node.outputs)})
+    return TfliteForm("UNPACK", "UnpackOptions", {"Axis": op.axis, "Num": len(node.outputs)})
 
 
-def _pack(_graph: Graph, node: Node) -> Form:
+def _pack(_graph: Graph, node: Node) -> TfliteForm:
     op = node.op
     if not isinstance(op, ops.Pack):
         raise TypeError(op)
-    return Form("PACK", "PackOptions", {"Axis": op.axis, "ValuesCount": len(node.inputs)})
+    return TfliteForm("PACK", "PackOptions", {"Axis": op.axis, "ValuesCount": len(node.inputs)})
 
 
 def _resize(code: str) -> Former:
-    return by_operator(lambda op: Form(
+    return by_operator(lambda op: TfliteForm(
         code, "ResizeBilinearOptions" if code == "RESIZE_BILINEAR"
         else "ResizeNearestNeighborOptions",
         {"AlignCorners": op.align_corners, "HalfPixelCenters": op.half_pixel_centers},
@@ -95,58 +95,58 @@ def _resize(code: str) -> Former:
     ))
 
 
-def _mirror_pad(op: ops.MirrorPad) -> Form:
+def _mirror_pad(op: ops.MirrorPad) -> TfliteForm:
     mode = tflite.MirrorPadMode.SYMMETRIC if op.symmetric else tflite.MirrorPadMode.REFLECT
-    return Form(
+    return TfliteForm(
         "MIRROR_PAD", "MirrorPadOptions", {"Mode": mode},
         (integers(op.paddings).reshape(-1, 2),),
     )
 
 
-def _transpose(op: ops.Transpose) -> Form:
+def _transpose(op: ops.Transpose) -> TfliteForm:
     if not op.permutation:  # runtimes crash or never return on scalars
-        return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(())})
-    return Form("TRANSPOSE", "TransposeOptions", steering=(integers(op.permutation),))
+        return TfliteForm("RESHAPE", "ReshapeOptions", {"NewShape": integers(())})
+    return TfliteForm("TRANSPOSE", "TransposeOptions", steering=(integers(op.permutation),))
 
 
 FORMERS: Mapping[type[ops.Op], Former] = {
     ops.Slice: _slice,
     ops.Pack: _pack,
     ops.Unpack: _unpack,
-    ops.PadV2: by_operator(lambda op: Form(
+    ops.PadV2: by_operator(lambda op: TfliteForm(
         "PADV2", "PadV2Options", between=(integers(op.paddings).reshape(-1, 2),)
     )),
     ops.MirrorPad: by_operator(_mirror_pad),
-    ops.Split: by_operator(lambda op: Form(
+    ops.Split: by_operator(lambda op: TfliteForm(
         "SPLIT_V", "SplitVOptions", {"NumSplits": len(op.sizes)},
         (integers(op.sizes), integers(op.axis)),
     )),
     ops.Transpose: by_operator(_transpose),
-    ops.BroadcastTo: by_operator(lambda op: Form(
+    ops.BroadcastTo: by_operator(lambda op: TfliteForm(
         "BROADCAST_TO", "BroadcastToOptions", steering=(integers(op.shape),)
     )),
-    ops.Tile: by_operator(lambda op: Form(
+    ops.Tile: by_operator(lambda op: TfliteForm(
         "TILE", "TileOptions", steering=(integers(op.multiples),)
     )),
-    ops.SpaceToDepth: by_operator(lambda op: Form(
+    ops.SpaceToDepth: by_operator(lambda op: TfliteForm(
         "SPACE_TO_DEPTH", "SpaceToDepthOptions", {"BlockSize": op.block_size}
     )),
-    ops.DepthToSpace: by_operator(lambda op: Form(
+    ops.DepthToSpace: by_operator(lambda op: TfliteForm(
         "DEPTH_TO_SPACE", "DepthToSpaceOptions", {"BlockSize": op.block_size}
     )),
-    ops.SpaceToBatchNd: by_operator(lambda op: Form(
+    ops.SpaceToBatchNd: by_operator(lambda op: TfliteForm(
         "SPACE_TO_BATCH_ND", "SpaceToBatchNDOptions",
         steering=(integers(op.block), integers(op.paddings).reshape(-1, 2)),
     )),
-    ops.BatchToSpaceNd: by_operator(lambda op: Form(
+    ops.BatchToSpaceNd: by_operator(lambda op: TfliteForm(
         "BATCH_TO_SPACE_ND", "BatchToSpaceNDOptions",
         steering=(integers(op.block), integers(op.crops).reshape(-1, 2)),
     )),
-    ops.Gather: by_operator(lambda op: Form(
+    ops.Gather: by_operator(lambda op: TfliteForm(
         "GATHER", "GatherOptions", {"Axis": op.axis, "BatchDims": op.batch_dims}
     )),
-    ops.GatherNd: by_operator(lambda _: Form("GATHER_ND", "GatherNdOptions")),
-    ops.DynamicUpdateSlice: by_operator(lambda _: Form(
+    ops.GatherNd: by_operator(lambda _: TfliteForm("GATHER_ND", "GatherNdOptions")),
+    ops.DynamicUpdateSlice: by_operator(lambda _: TfliteForm(
         "DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions"
     )),
     ops.ResizeBilinear: _resize("RESIZE_BILINEAR"),

@@ -8,24 +8,24 @@ import tflite
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation, Cast, Gelu, L2Normalization, LeakyRelu, Op
-from crtexport.simulation.tflite_form import Form, Former, clamp
+from crtexport.simulation.tflite_form import Former, TfliteForm, clamp
 
 
-def _form(graph: Graph, node: Node) -> Form:
+def _form(graph: Graph, node: Node) -> TfliteForm:
     match node.op:
         case LeakyRelu(alpha=alpha):
-            return Form("LEAKY_RELU", "LeakyReluOptions", {"Alpha": alpha})
+            return TfliteForm("LEAKY_RELU", "LeakyReluOptions", {"Alpha": alpha})
         case Gelu(approximate=approximate):
-            return Form("GELU", "GeluOptions", {"Approximate": approximate})
+            return TfliteForm("GELU", "GeluOptions", {"Approximate": approximate})
         case L2Normalization():
-            return Form("L2_NORMALIZATION", "L2NormOptions", clamp(Activation.NONE))
+            return TfliteForm("L2_NORMALIZATION", "L2NormOptions", clamp(Activation.NONE))
         case Cast():
             types = {
                 "InDataType": graph.type(graph.required(node, 0)).dtype,
                 "OutDataType": graph.type(node.outputs[0]).dtype,
             }
             numbers = {k: int(getattr(tflite.TensorType, t.name)) for k, t in types.items()}
-            return Form("CAST", "CastOptions", numbers)
+            return TfliteForm("CAST", "CastOptions", numbers)
         case _:
             raise TypeError(node.op)
 

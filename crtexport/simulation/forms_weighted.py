@@ -9,7 +9,7 @@ import tflite
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.types import DType
-from crtexport.simulation.tflite_form import Form, Former, Value, by_operator, clamp, integers
+from crtexport.simulation.tflite_form import Former, TfliteForm, Value, by_operator, clamp, integers
 from crtexport.support.errors import CrtExportError
 
 
@@ -30,7 +30,7 @@ def sums(graph: Graph, node: Node) -> dict[str, Value]:
     return {"QuantizedBiasType": int(getattr(tflite.TensorType, dtype.name))}
 
 
-def _transpose_conv(graph: Graph, node: Node) -> Form:
+def _transpose_conv(graph: Graph, node: Node) -> TfliteForm:
     op = node.op
     if not isinstance(op, ops.TransposeConv2D):
         raise TypeError(op)
@@ -50,7 +50,7 @@ def _transpose_conv(graph: Graph, node: Node) -> Form:
         "Padding": int(padding), "StrideH": op.stride[0], "StrideW": op.stride[1],
     }
     shape = integers(graph.type(node.outputs[0]).shape)
-    return Form(
+    return TfliteForm(
         "TRANSPOSE_CONV", "TransposeConvOptions", fields | sums(graph, node), leading=(shape,),
         order=(1, 0, *range(2, len(node.inputs))),
     )
@@ -58,8 +58,8 @@ def _transpose_conv(graph: Graph, node: Node) -> Form:
 
 FORMERS: Mapping[type[ops.Op], Former] = {
     ops.TransposeConv2D: _transpose_conv,
-    ops.BatchMatMul: by_operator(lambda op: Form(
+    ops.BatchMatMul: by_operator(lambda op: TfliteForm(
         "BATCH_MATMUL", "BatchMatMulOptions", {"AdjX": op.adj_x, "AdjY": op.adj_y}
     )),
-    ops.EmbeddingLookup: by_operator(lambda _: Form("EMBEDDING_LOOKUP")),
+    ops.EmbeddingLookup: by_operator(lambda _: TfliteForm("EMBEDDING_LOOKUP")),
 }

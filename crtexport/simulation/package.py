@@ -24,7 +24,7 @@ def simulate_package(
     arrays are those of :func:`crtexport.mlf.arrays.key_of`.
 
     C sources of any board are compiled with the host's compiler; objects are loaded unmodified and
-    must be for this computer. ``device_code``: C sources with hooks of devices. Raises
+    must be for this computer. ``device_code``: C sources with device hooks. Raises
     CrtExportError for packages that can't be run here and for inputs that don't fit,
     ToolMissingError for a missing compiler or llvmlite, RunFailedError when the model fails.
     """

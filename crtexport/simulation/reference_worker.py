@@ -70,7 +70,7 @@ class Runner:
         self.preserves = False
 
     def load(self, model: dict[str, Any], preserve: bool = False) -> None:
-        """Load a model (``model_path`` or ``model_content``) with the reference kernels and no
+        """Loads a model (``model_path`` or ``model_content``) with the reference kernels and no
         delegate.
 
         Where an operator (CUMSUM) is not among the reference kernels, with the usual ones.
@@ -91,7 +91,8 @@ class Runner:
         self.model, self.preserves, self.kernels = model, preserve, kernels
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
-        """The outputs for ``inputs`` (both by position), or all computed tensors by index."""
+        """Returns the outputs for ``inputs`` (both by position), or all computed tensors by
+        index."""
         if self.model is None:
             raise ValueError("no model is loaded")
         if every_tensor and not self.preserves:
@@ -115,7 +116,7 @@ class Runner:
         return found
 
     def describe(self) -> dict[str, Any]:
-        """The loaded model's inputs and outputs, in the order that run() uses."""
+        """Returns the loaded model's inputs and outputs, in the order that run() uses."""
         return {
             "kernels": self.kernels,
             "inputs": [_describe(d) for d in self.interpreter.get_input_details()],
@@ -138,7 +139,7 @@ class MicroRunner:
         self.preserves = False
 
     def load(self, model: dict[str, Any], preserve: bool = False) -> None:
-        """Load a model (``model_path`` or ``model_content``) into as large an arena as it needs."""
+        """Loads a model (``model_path`` or ``model_content``) into an arena as large as needed."""
         self.content = model.get("model_content") or _content(model["model_path"])
         if self.content[4:8] != b"TFL3":  # the runtime would read past its end
             raise ValueError("the file has another identifier than TFL3")
@@ -164,7 +165,7 @@ class MicroRunner:
         }
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
-        """The outputs for ``inputs`` (both by position), or all computed tensors by index.
+        """Returns the outputs for ``inputs`` (both by position), or all computed tensors by index.
 
         A run that a CIRCULAR_BUFFER ends gives the outputs of the one before.
         """
@@ -182,7 +183,7 @@ class MicroRunner:
         return self.results
 
     def describe(self) -> dict[str, Any]:
-        """The loaded model's inputs and outputs, in the order that run() uses."""
+        """Returns the loaded model's inputs and outputs, in the order that run() uses."""
         made = self.interpreter
         return {
             "kernels": "reference kernels",
@@ -217,13 +218,14 @@ class OnnxRunner:
         self.names: list[str] = []  # of these
 
     def load(self, model: dict[str, Any]) -> None:
-        """Load a model (``model_path`` or ``model_content``)."""
+        """Loads a model (``model_path`` or ``model_content``)."""
         self.path = model.get("model_path", "")
         self.session = self._started(model, self._options())
         self.fused, self.inside, self.names = b"", None, []
 
     def fuse(self) -> bytes:
-        """The file with the nodes that compute its outputs, once the optimizer has joined many."""
+        """Returns the file with the nodes that compute its outputs, once the optimizer has joined
+        many."""
         with tempfile.TemporaryDirectory() as folder:
             options = self._options()
             options.optimized_model_filepath = os.path.join(folder, "fused.onnx")
@@ -233,13 +235,13 @@ class OnnxRunner:
         return self.fused
 
     def add_outputs(self, names: list[str]) -> None:
-        """Load the file again with more outputs, so that what they are is not joined with others.
+        """Loads the file again with more outputs, so that what they are is not joined with others.
         """
         content = _with_outputs(_content(self.path), names)
         self.session = self._started({"model_content": content}, self._options())
 
     def add_fused(self, names: list[str]) -> None:
-        """Take results inside of the optimized file as outputs, too."""
+        """Takes results inside of the optimized file as outputs, too."""
         options = self._options()
         options.graph_optimization_level = self._levels().ORT_DISABLE_ALL
         content = _with_outputs(self.fused or self.fuse(), names)
@@ -269,7 +271,7 @@ class OnnxRunner:
         )
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
-        """The outputs for ``inputs`` (both by position)."""
+        """Returns the outputs for ``inputs`` (both by position)."""
         if self.session is None or every_tensor:
             raise ValueError("no model is loaded, or more than its outputs are wanted")
         names = [one.name for one in self.session.get_inputs()]
@@ -280,8 +282,8 @@ class OnnxRunner:
         return {str(position): value for position, value in enumerate(found)}
 
     def exact(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs for ``inputs`` as the package onnx's own evaluator computes them in float64.
-        """
+        """Returns the outputs for ``inputs`` as the package onnx's own evaluator computes them in
+        float64."""
         onnx: Any = importlib.import_module("onnx")
         evaluator: Any = importlib.import_module("onnx.reference").ReferenceEvaluator
         model = onnx.load(self.path)
@@ -294,8 +296,8 @@ class OnnxRunner:
         return {str(position): np.asarray(value) for position, value in enumerate(found)}
 
     def describe(self) -> dict[str, Any]:
-        """The loaded model's inputs and outputs, in the order that run() uses; open sizes are -1.
-        """
+        """Returns the loaded model's inputs and outputs, in the order that run() uses; open sizes
+        are -1."""
         return {
             "kernels": "CPUExecutionProvider",
             "inputs": [_tensor(one) for one in self.session.get_inputs()],
@@ -331,14 +333,14 @@ def _widen(onnx: Any, graph: Any) -> None:
 
 
 def _with_outputs(content: bytes, names: list[str]) -> bytes:
-    """An .onnx file with more outputs: another graph (field 7) that only has these (field 12, their
-    names field 1), which protobuf joins with the one before."""
+    """Returns an .onnx file with more outputs: another graph (field 7) that only has these (field
+    12, their names field 1), which protobuf joins with the one before."""
     more = b"".join(_block(12, _block(1, name.encode("utf-8"))) for name in names)
     return content + _block(7, more)
 
 
 def _block(field: int, content: bytes) -> bytes:
-    """A field of bytes in protobuf's format."""
+    """Returns a field of bytes in protobuf's format."""
     out, size = bytearray([field << 3 | 2]), len(content)
     while size > 0x7F:
         out.append(size & 0x7F | 0x80)
@@ -357,7 +359,7 @@ def _content(path: str) -> bytes:
 
 
 def _checked(inputs: dict[str, Any], details: list[dict[str, Any]]) -> list[Any]:
-    """The inputs in their order; ValueError for any that doesn't fit."""
+    """Returns the inputs in their order; ValueError for any that doesn't fit."""
     if len(inputs) != len(details):
         raise ValueError(f"the model has {len(details)} inputs, not {len(inputs)}")
     for position, detail in enumerate(details):
@@ -414,7 +416,7 @@ def _answer(runner: Any, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
 
 
 def serve(runtime: str, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until ``requests`` ends."""
+    """Answers requests until ``requests`` ends."""
     try:
         kinds: dict[str, Any] = {"tflite-micro": MicroRunner, "onnxruntime": OnnxRunner}
         runner = kinds.get(runtime, Runner)(runtime)
@@ -435,7 +437,7 @@ def serve(runtime: str, requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Serve stdin; what the runtime itself prints goes to stderr, never between the frames."""
+    """Serves stdin; what the runtime itself prints goes to stderr, never between the frames."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(sys.argv[1], sys.stdin.buffer, answers)

@@ -121,28 +121,28 @@ class Simulation(Struct, frozen=True, eq=False):
         window = np.frombuffer(array.tobytes(), np.uint8).reshape(rows, row_bytes)
         before = hop * _RESULTS_BEFORE
         given = np.concatenate([np.resize(window, (before, row_bytes)), window])
-        done, count, found = 0, 0, []
+        done, count, results = 0, 0, []
         while done < len(given):
             count = min(count % 3 + 1, len(given) - done)
             memory = _GuardedMemory("rows", count * row_bytes)
             memory.bytes[:] = given[done : done + count].reshape(-1)
             name = f"tvmgen_{self.module}_feed"
-            wanted = self._checked(
+            missing = self._checked(
                 name, [memory, *pools], ctypes.c_void_p(memory.address), count, *more,
             )
             done += count
             expected = rows - done if done <= rows else (rows - done) % hop
-            if wanted != expected:
+            if missing != expected:
                 raise RunFailedError(
-                    f"the model wants {wanted} more rows, not {expected}", location=name
+                    f"the model wants {missing} more rows, not {expected}", location=name
                 )
             memory.bytes[:] = _PATTERN
-            if not wanted:
+            if not missing:
                 outputs = [_GuardedMemory(t.name, t.type.nbytes) for t in self.outputs]
                 struct = ctypes.byref(_pointers([m.address for m in outputs]))
                 self._checked(f"tvmgen_{self.module}_finish", [*outputs, *pools], struct, *more)
-                found = self._arrays(outputs)
-        return found
+                results = self._arrays(outputs)
+        return results
 
     def _checked(
         self, name: str, memories: Sequence[_GuardedMemory], *arguments: object

@@ -18,7 +18,7 @@ Value = int | float | bool | str | npt.NDArray[np.int32]
 Steering = npt.NDArray[np.int32]
 
 
-class Form(Struct, frozen=True):
+class TfliteForm(Struct, frozen=True):
     """An operator by the names of TensorFlow Lite's schema.
 
     ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none), and
@@ -40,10 +40,10 @@ class Form(Struct, frozen=True):
     custom_options: bytes = b""
 
 
-Former = Callable[[Graph, Node], Form]
+Former = Callable[[Graph, Node], TfliteForm]
 
 
-def by_operator(write: Callable[[Any], Form]) -> Former:
+def by_operator(write: Callable[[Any], TfliteForm]) -> Former:
     """Returns a writer of forms that depend on the operator alone."""
     return lambda _, node: write(node.op)
 

@@ -23,7 +23,7 @@ from crtexport.simulation import (
     forms_weighted,
 )
 from crtexport.simulation.forms_weighted import sums
-from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
+from crtexport.simulation.tflite_form import Former, TfliteForm, Value, clamp, integers
 from crtexport.support.errors import CrtExportError
 
 Windowed = ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D
@@ -33,7 +33,7 @@ _NAMES = constant_names(BuiltinOperator)
 
 
 def _plain(code: int) -> Former:
-    return lambda _graph, _node: Form(_NAMES[code])
+    return lambda _graph, _node: TfliteForm(_NAMES[code])
 
 
 FORMERS: Mapping[type[ops.Op], Former] = {
@@ -45,7 +45,7 @@ FORMERS: Mapping[type[ops.Op], Former] = {
 """The writers by operator: the importer's rows in reverse, then those of operators with options."""
 
 
-def form(graph: Graph, node: Node) -> Form:
+def form(graph: Graph, node: Node) -> TfliteForm:
     """Returns the encoding of ``node``.
 
     Raises CrtExportError, naming the node, for a padding that is neither SAME nor VALID.
@@ -53,28 +53,28 @@ def form(graph: Graph, node: Node) -> Form:
     op = node.op
     match op:
         case ops.Conv2D():
-            return Form("CONV_2D", "Conv2DOptions", _convolution(graph, node, op))
+            return TfliteForm("CONV_2D", "Conv2DOptions", _convolution(graph, node, op))
         case ops.DepthwiseConv2D(depth_multiplier=multiplier):
             fields = _convolution(graph, node, op) | {"DepthMultiplier": multiplier}
-            return Form("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", fields)
+            return TfliteForm("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", fields)
         case ops.FullyConnected(keep_num_dims=keep):
             fields = clamp(op.activation) | {"KeepNumDims": keep} | sums(graph, node)
-            return Form("FULLY_CONNECTED", "FullyConnectedOptions", fields)
+            return TfliteForm("FULLY_CONNECTED", "FullyConnectedOptions", fields)
         case ops.AveragePool2D():
-            return Form("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
+            return TfliteForm("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case ops.MaxPool2D():
-            return Form("MAX_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
+            return TfliteForm("MAX_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case ops.L2Pool2D():
-            return Form("L2_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
+            return TfliteForm("L2_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case ops.Reshape(shape=shape):
-            return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(shape)})
+            return TfliteForm("RESHAPE", "ReshapeOptions", {"NewShape": integers(shape)})
         case ops.Pad(paddings=paddings):
-            return Form("PAD", steering=(integers(paddings).reshape(-1, 2),))
+            return TfliteForm("PAD", steering=(integers(paddings).reshape(-1, 2),))
         case ops.Concatenation(axis=axis):
             fields = clamp(op.activation) | {"Axis": axis}
-            return Form("CONCATENATION", "ConcatenationOptions", fields)
+            return TfliteForm("CONCATENATION", "ConcatenationOptions", fields)
         case ops.Softmax(beta=beta):
-            return Form("SOFTMAX", "SoftmaxOptions", {"Beta": beta})
+            return TfliteForm("SOFTMAX", "SoftmaxOptions", {"Beta": beta})
         case _:
             write = FORMERS.get(type(op))
             if write is None:

@@ -160,8 +160,8 @@ def _of_rows(
 
 def _repeated(graph: Graph, node: Node, op: ops.Tile, tensors: list[Tensor]) -> list[Node]:
     """Returns one CONCATENATION per axis; appends the intermediate results to ``tensors``."""
-    given = graph.required(node, 0)
-    type_ = graph.type(given)
+    source = graph.required(node, 0)
+    type_ = graph.type(source)
     nodes: list[Node] = []
     for axis, count in enumerate(op.multiples):
         shape = list(type_.shape)
@@ -172,8 +172,8 @@ def _repeated(graph: Graph, node: Node, op: ops.Tile, tensors: list[Tensor]) -> 
         if not last:
             tensors.append(Tensor(f"{node.name}/{axis}", type_))
         joined = ops.Concatenation(axis)
-        nodes.append(Node(joined, (given,) * count, (result,), node.name, node.origin))
-        given = result
+        nodes.append(Node(joined, (source,) * count, (result,), node.name, node.origin))
+        source = result
     return nodes
 
 

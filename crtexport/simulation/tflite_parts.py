@@ -11,7 +11,7 @@ from crtexport.ir.graph import Graph, Node, Tensor, variable_positions
 from crtexport.ir.ops import AssignVariable, Control, Foreign, If, ReadVariable, While
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.passes.copy_outputs import copy_outputs
-from crtexport.simulation.tflite_form import Form, Steering
+from crtexport.simulation.tflite_form import Steering, TfliteForm
 from crtexport.simulation.tflite_forms import form, version
 from crtexport.simulation.tflite_legalize import legalize
 from crtexport.support.errors import CrtExportError
@@ -23,7 +23,7 @@ Shared = tuple[str, str]
 class FileOperator(Struct, frozen=True):
     """An operator with the numbers of its tensors; ``code`` is its name and version."""
 
-    form: Form
+    form: TfliteForm
     code: tuple[str, int]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -71,7 +71,7 @@ def resources(graph: Graph) -> set[int]:
 
 def _var_handle(shared: Shared, output: int) -> FileOperator:
     fields = {"Container": shared[0], "SharedName": shared[1]}
-    form_ = Form("VAR_HANDLE", "VarHandleOptions", fields)
+    form_ = TfliteForm("VAR_HANDLE", "VarHandleOptions", fields)
     return FileOperator(form_, ("VAR_HANDLE", 1), (), (output,))
 
 
@@ -86,7 +86,9 @@ def _initialisation(graph: Graph, shared: Mapping[int, Shared]) -> FilePart:
         tensors += [tensor, Tensor(tensor.name, tensor.type, given or zeros)]
         operators += [
             _var_handle(names, handle),
-            FileOperator(Form("ASSIGN_VARIABLE"), ("ASSIGN_VARIABLE", 1), (handle, handle + 1), ()),
+            FileOperator(
+                TfliteForm("ASSIGN_VARIABLE"), ("ASSIGN_VARIABLE", 1), (handle, handle + 1), ()
+            ),
         ]
     return FilePart(tensors, operators, handles=tuple(range(0, len(tensors), 2)))
 
@@ -110,7 +112,8 @@ class _PartWriter:
         self._parts.append(self._part)
         operators = self._part.operators
         if self._shared and outermost:
-            once = Form("CALL_ONCE", "CallOnceOptions", {"InitSubgraphIndex": len(self._parts)})
+            fields = {"InitSubgraphIndex": len(self._parts)}
+            once = TfliteForm("CALL_ONCE", "CallOnceOptions", fields)
             operators.append(FileOperator(once, ("CALL_ONCE", 1), (), ()))
             self._parts.append(_initialisation(self._graph, self._shared))
         operators += [_var_handle(names, v) for v, names in self._shared.items()]
@@ -175,9 +178,10 @@ class _PartWriter:
         numbers = [self._inner(node, graph) for graph in graphs]
         if isinstance(op, If):
             fields = {"ThenSubgraphIndex": numbers[0], "ElseSubgraphIndex": numbers[1]}
-            return FileOperator(Form("IF", "IfOptions", fields), ("IF", 1), inputs, outputs)
+            return FileOperator(TfliteForm("IF", "IfOptions", fields), ("IF", 1), inputs, outputs)
         fields = {"CondSubgraphIndex": numbers[0], "BodySubgraphIndex": numbers[1]}
-        return FileOperator(Form("WHILE", "WhileOptions", fields), ("WHILE", 1), inputs, outputs)
+        form = TfliteForm("WHILE", "WhileOptions", fields)
+        return FileOperator(form, ("WHILE", 1), inputs, outputs)
 
     def _zeros(self, node: Node, position: int) -> int:
         """Appends an initial value for a loop variable that is written before it is read."""

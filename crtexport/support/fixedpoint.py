@@ -50,7 +50,7 @@ def wrap(value: int, bits: int) -> int:
 
 
 def saturate(value: int, bits: int) -> int:
-    """The nearest signed integer of so many bits."""
+    """Returns the nearest signed integer of so many bits."""
     half = 1 << (bits - 1)
     return max(-half, min(value, half - 1))
 

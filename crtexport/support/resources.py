@@ -16,7 +16,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def _find(name: str) -> Path:
-    """The folder ``name``: package data of a wheel, else the one beside the package's checkout.
+    """Returns the folder ``name``: package data of a wheel, else the one beside the package's
+    checkout.
 
     A folder that happens to stand beside an installed package is not ours, hence the look for
     ``pyproject.toml``.
@@ -35,17 +36,20 @@ def _find(name: str) -> Path:
 
 
 def templates_dir() -> Path:
-    """The folder of whole-file templates. Raises CrtExportError when the installation lacks it."""
+    """Returns the folder of whole-file templates. Raises CrtExportError when the installation lacks
+    it."""
     return _find("templates")
 
 
 def boards_dir() -> Path:
-    """The folder of bundled boards. Raises CrtExportError when the installation lacks it."""
+    """Returns the folder of bundled boards. Raises CrtExportError when the installation lacks
+    it."""
     return _find("boards")
 
 
 def zephyr_dir() -> Path:
-    """The folder of the Zephyr module. Raises CrtExportError when the installation lacks it."""
+    """Returns the folder of the Zephyr module. Raises CrtExportError when the installation lacks
+    it."""
     return _find("zephyr_app")
 
 
@@ -59,7 +63,7 @@ def cache_folder() -> Path | None:
 
 
 def own_files() -> tuple[Path, ...]:
-    """Every file that decides what is generated: this program, its templates and boards."""
+    """Returns every file that decides what is generated: this program, its templates and boards."""
     roots = ((_PACKAGE, "*.py"), (templates_dir(), "*"), (boards_dir(), "*.yaml"))
     return tuple(sorted({
         path for root, pattern in roots for path in root.rglob(pattern) if path.is_file()
@@ -68,7 +72,7 @@ def own_files() -> tuple[Path, ...]:
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """A Jinja environment over :func:`templates_dir`.
+    """Returns a Jinja environment over :func:`templates_dir`.
 
     Undefined names are errors, nothing is escaped (the output is C, not HTML), a block tag takes
     its own line with it, and the final newline stays.

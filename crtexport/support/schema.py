@@ -1,4 +1,4 @@
-"""Records from data of others: msgspec decodes it, and everything wrong is reported by its keys.
+"""Records from untrusted data: msgspec decodes it, and everything wrong is reported by its keys.
 
 A record's fields are the keys; one with a default may be left out. Limits are msgspec's ``Meta``;
 ``extra={"read": function}`` names what turns a value as people write it into the field's. A
@@ -158,7 +158,7 @@ class _Reader:
                     return self._add(path, str(error))
         if isinstance(inner, type) and issubclass(inner, Struct):
             return self._record(inner, data, path)
-        before, origin, members = len(self.problems), get_origin(inner), get_args(inner)
+        earlier, origin, members = len(self.problems), get_origin(inner), get_args(inner)
         if origin in (Union, UnionType):
             return self._union(inner, members, data, path)
         if origin is dict and isinstance(data, Mapping):
@@ -169,14 +169,14 @@ class _Reader:
             }
         elif (origin is list or members[1:] == (...,)) and isinstance(data, list | tuple):
             data = [self.value(members[0], item, (*path, i)) for i, item in enumerate(data)]
-        return self._plain(hint, data, path) if len(self.problems) == before else None
+        return self._plain(hint, data, path) if len(self.problems) == earlier else None
 
     def _record(self, kind: type[Struct], data: Any, path: KeyPath) -> Any:
         if not isinstance(data, Mapping):
             return self._add(path, f"expected keys and values, found {_short(data)}")
-        before, tag = len(self.problems), kind.__struct_config__.tag_field
-        known = _fields(kind)
-        keys = [*([tag] if tag is not None else []), *known]
+        earlier, tag = len(self.problems), kind.__struct_config__.tag_field
+        fields_ = _fields(kind)
+        keys = [*([tag] if tag is not None else []), *fields_]
         for key in data if self._extra == "forbid" else ():
             if key not in keys:
                 here = f"keys here are: {', '.join(keys)}" if keys else "there are no keys here"
@@ -186,12 +186,12 @@ class _Reader:
                     "unknown key", str(key),
                 ))
         values = {}
-        for key, field in known.items():
+        for key, field in fields_.items():
             if key in data:
                 values[field.name] = self.value(field.type, data[key], (*path, key))
             elif field.required:
                 self._missing((*path, key))
-        if len(self.problems) > before:
+        if len(self.problems) > earlier:
             return None
         try:
             made = kind(**values)
@@ -265,7 +265,7 @@ def _fields(kind: type[Struct]) -> dict[str, FieldInfo]:
 
 
 def _values(hint: Any) -> tuple[object, ...]:
-    """All values of a type that has a few words or numbers."""
+    """Returns all values of a type that has a few words or numbers."""
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return tuple(member.value for member in hint)
     return get_args(hint) if get_origin(hint) is Literal else ()

@@ -30,7 +30,7 @@ def sizes(byte_counts: Mapping[str, int]) -> str:
 def table(
     title: str, rows: Iterable[Iterable[object]], heads: Iterable[object] = ()
 ) -> str:
-    """An HTML table for a notebook; numbers are to the right, with separators."""
+    """Returns an HTML table for a notebook; numbers are to the right, with separators."""
     head = "".join(f"<th>{_text(name)}</th>" for name in heads)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return (

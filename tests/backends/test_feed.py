@@ -129,7 +129,7 @@ def test_the_interpreter_computes_the_same() -> None:
 def test_rows_that_are_computed_alike_are_there_once() -> None:
     feed = _artifact(caller=False).feed
     assert feed is not None
-    assert sum(turn.rows for turn in feed.turns) == ROWS == len([*feed.order()])
+    assert sum(repeat.rows for repeat in feed.repeats) == ROWS == len([*feed.order()])
     assert len(feed.segments) < ROWS
 
 

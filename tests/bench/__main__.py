@@ -18,7 +18,7 @@ from rich.table import Table
 
 from crtexport.pipeline.options import ExportOptions
 from crtexport.reports.bench import Bench, bench
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from tests.bench import accuracy
 from tests.bench.exports import print_exports
 from tests.bench.images import tables
@@ -68,7 +68,7 @@ def main() -> None:
             "workspace", "stack", title=f"{board}, {options.emit or 'llvm'}, {options.optimize}",
         )
         for index, name in enumerate(INT8_NETWORKS):
-            result = bench(Setting(
+            result = bench(MeasureSetting(
                 shared_model(name), board,
                 ExportOptions(emit=options.emit, optimize=options.optimize),
             ))

@@ -26,7 +26,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.lowering.registry import Context
 from crtexport.pipeline import driver
 from crtexport.pipeline.codegen import Generator
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.tune import tune
 from crtexport.schedules.select import tuning_records
 from crtexport.schedules.select.choose import digest
@@ -38,7 +38,7 @@ from tests.bench.drawn import KINDS, drawn
 from tests.helpers import INT8_NETWORKS, shared_model
 
 Array = npt.NDArray[np.float64]
-_USUAL = np.array([1, 2, 1.5, 0.5, 0.2, 2, 3, 2, 2, 6, 2, 1], np.float64)
+_USUAL = np.array([1, 2, 1.5, 0.5, 0.2, 2, 3, 2, 2, 6, 2, 1, 0], np.float64)
 _TRUST = 2e-4
 """The weight of the usual weights beside that of a measurement."""
 
@@ -75,7 +75,7 @@ def main() -> None:
     if not options.known:
         for name in networks:
             tune(
-                Setting(network(name), options.board), options.tuning,
+                MeasureSetting(network(name), options.board), options.tuning,
                 progress=lambda text, name=name: console.print(name, text),  # type: ignore[misc]
             )
     machine = machine_for(driver.resolve_board(options.board).target)

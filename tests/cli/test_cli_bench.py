@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from crtexport.cli.main import main
 from crtexport.reports.bench import Bench
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.peers import PeerFigure
 from tests.cli.support import DIGITS
 from tests.reports.benches import layer, result
@@ -43,7 +43,7 @@ def test_the_table_names_layers_totals_and_others(
 def test_accelerators_stand_beside_our_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measured(setting: Setting) -> Bench:
+    def measured(setting: MeasureSetting) -> Bench:
         accelerators = tuple(setting.options.accelerators or ())
         cost = 300 if accelerators else 100
         return replace(result(layer("conv", cost)), second=cost, accelerators=accelerators)

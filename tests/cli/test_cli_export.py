@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crtexport.cli.main import main
-from crtexport.mlf.arrays import save_npz
+from crtexport.mlf.npz import save_npz
 from crtexport.mlf.reader import open_package
 from tests.cli.support import DIGITS, DIGITS_IMAGES
 from tests.helpers import require

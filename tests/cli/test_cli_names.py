@@ -11,7 +11,7 @@ import pytest
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.mlf.arrays import save_npz
+from crtexport.mlf.npz import save_npz
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.cli.support import DIGITS
 from tests.helpers import require

@@ -14,7 +14,7 @@ from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.reports import figures
 from crtexport.reports.bench import bench
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from tests.cli.support import DIGITS
 from tests.helpers import require, shared_model
 from tests.tflite_builder import ModelBuilder
@@ -59,7 +59,7 @@ def test_measured_figures_are_those_of_bench(
     require("qemu-system-arm")
     data = reported(capsys, str(DIGITS), "--board", BOARD, "--measure", "--emit", emit)
     options = driver.ExportOptions(emit="c" if emit == "c" else "llvm")
-    found = bench(Setting(DIGITS, BOARD, options))
+    found = bench(MeasureSetting(DIGITS, BOARD, options))
     totals = data["totals"]
     assert totals["instructions"] == found.second
     assert totals["instructions_are"] == "counted"

@@ -23,7 +23,7 @@ from crtexport.plan import Plan, plan
 from crtexport.plan.check import PlanError, check
 from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.plan.model import Placement, Space
-from crtexport.simulation.tflite_form import Form
+from crtexport.simulation.tflite_form import TfliteForm
 from crtexport.simulation.tflite_parts import FileOperator
 from crtexport.simulation.tflite_writer import _File
 from crtexport.support.errors import CrtExportError
@@ -165,7 +165,7 @@ def branches(file: _File) -> tuple[Any, Any]:
 def with_fields(file: _File, code: str = "IfOptions", **fields: int) -> None:
     operators, position = branches(file)
     form = operators[position].form
-    form = Form("IF", code, {**form.fields, **fields} if code == "IfOptions" else {})
+    form = TfliteForm("IF", code, {**form.fields, **fields} if code == "IfOptions" else {})
     operators[position] = replace(operators[position], form=form)
 
 
@@ -201,7 +201,8 @@ def test_subgraphs_that_run_each_other_again_and_again_are_refused(tmp_path: Pat
             if operator.form.code == "IF":
                 then = operator.form.fields["ThenSubgraphIndex"]
                 both = {"ThenSubgraphIndex": then, "ElseSubgraphIndex": then}
-                part.operators[position] = replace(operator, form=Form("IF", "IfOptions", both))
+                form = TfliteForm("IF", "IfOptions", both)
+                part.operators[position] = replace(operator, form=form)
     (tmp_path / "net.tflite").write_bytes(file.content())
     with pytest.raises(CrtExportError, match=r"run each other so often that \d+ operators"):
         load(tmp_path / "net.tflite")
@@ -211,7 +212,7 @@ def test_inner_operators_that_are_not_supported_are_named(tmp_path: Path) -> Non
     file = _File(choice())
     part = file._parts[1]
     part.operators[0] = replace(
-        part.operators[0], form=Form("BUCKETIZE"), code=("BUCKETIZE", 1)
+        part.operators[0], form=TfliteForm("BUCKETIZE"), code=("BUCKETIZE", 1)
     )
     (tmp_path / "net.tflite").write_bytes(file.content())
     with pytest.raises(CrtExportError, match=r"(?s)subgraph 1: 1 operator.*BUCKETIZE: operator 0"):
@@ -384,7 +385,7 @@ def test_inner_graphs_have_no_memory_but_that_of_their_node() -> None:
 
 def test_variables_are_not_initialised_where_it_may_not_happen(tmp_path: Path) -> None:
     file = _File(choice())
-    file._parts[1].operators.append(FileOperator(Form("CALL_ONCE"), ("CALL_ONCE", 1), (), ()))
+    file._parts[1].operators.append(FileOperator(TfliteForm("CALL_ONCE"), ("CALL_ONCE", 1), (), ()))
     (tmp_path / "m.tflite").write_bytes(file.content())
     with pytest.raises(CrtExportError, match=r"subgraph 1 → operator 1 \(CALL_ONCE\): variables"):
         load(tmp_path / "m.tflite")
@@ -396,7 +397,7 @@ def test_a_branch_does_not_end_a_run(tmp_path: Path) -> None:
     at = len(part.tensors)
     for count in (1, 3):
         part.tensors.append(Tensor(f"slots {count}", TensorType(DType.INT8, (1, count, 1, 2))))
-    part.operators.append(FileOperator(Form(code), (code, 1), (at,), (at + 1,)))
+    part.operators.append(FileOperator(TfliteForm(code), (code, 1), (at,), (at + 1,)))
     (tmp_path / "m.tflite").write_bytes(file.content())
     with pytest.raises(CrtExportError, match="a subgraph that IF or WHILE runs can't end here"):
         load(tmp_path / "m.tflite")

@@ -19,7 +19,7 @@ from crtexport.artifact import abi
 from crtexport.artifact.contexts import VERBS, context_fields, hook
 from crtexport.artifact.model import (
     Artifact,
-    Branch,
+    BranchStatement,
     Constant,
     ConstantArg,
     ExternalFunction,
@@ -255,7 +255,7 @@ def test_calls_in_branches_are_guarded_too(
     backend: str, condition: int, calls: list[tuple[int, int]]
 ) -> None:
     base = network()
-    made = Program(replace(base, calls=(Branch(InputArg(0), base.calls, ()),)), backend)
+    made = Program(replace(base, calls=(BranchStatement(InputArg(0), base.calls, ()),)), backend)
     x = model_input()
     x[0, 0] = condition
     assert made.run(x) == 0

@@ -15,14 +15,14 @@ import numpy.typing as npt
 from crtexport.artifact.model import (
     Arg,
     Artifact,
-    Branch,
+    BranchStatement,
     Constant,
     ConstantArg,
     Feed,
     Function,
     FunctionCall,
     InputArg,
-    Loop,
+    LoopStatement,
     OutputArg,
     Repeat,
     ScalarArg,
@@ -104,9 +104,9 @@ class Interpreted:
             match statement:
                 case FunctionCall():
                     self._call(statement)
-                case Branch(condition=condition, then=then, other=other):
+                case BranchStatement(condition=condition, then=then, other=other):
                     self._all(then if self._memory(condition)[0] else other)
-                case Loop(before=before, condition=condition, body=body):
+                case LoopStatement(before=before, condition=condition, body=body):
                     for _ in range(MOST_ROUNDS):
                         self._all(before)
                         if not self._memory(condition)[0]:

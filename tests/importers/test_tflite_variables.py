@@ -13,7 +13,7 @@ from crtexport.importers import load
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.ops import AssignVariable, ReadVariable
 from crtexport.ir.types import ConstantRef, DType, TensorType
-from crtexport.simulation.tflite_form import Form
+from crtexport.simulation.tflite_form import TfliteForm
 from crtexport.simulation.tflite_parts import FileOperator
 from crtexport.simulation.tflite_writer import _File, to_tflite
 from crtexport.support.errors import CrtExportError
@@ -71,7 +71,7 @@ def test_variable_tensors_start_as_runtimes_fill_them(tmp_path: Path) -> None:
 
 
 def _operator(code: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> FileOperator:
-    return FileOperator(Form(code), (code, 1), inputs, outputs)
+    return FileOperator(TfliteForm(code), (code, 1), inputs, outputs)
 
 
 def computed(file: _File) -> None:

@@ -21,7 +21,7 @@ from tests.cli.support import DIGITS
 from tests.devices.test_modules import document, write
 from tests.helpers import require
 from tests.integrations.bare_metal import BOARD, done, in_qemu, linked, need_tools, surroundings
-from tests.integrations.test_libraries import ARDUINO, KINDS, package, sources_in
+from tests.integrations.test_libraries import KINDS, main_of, package, sources_in
 
 pytestmark = pytest.mark.qemu
 EVERY = [(kind, emit) for kind in KINDS for emit in ("c", "llvm")]
@@ -206,12 +206,7 @@ def test_arduino(kind: str, tmp_path: Path) -> None:
     library, path = tmp_path / "library", package(kind)
     write_library(path, library, "arduino")
     sketch = library / "examples" / "run"
-    (tmp_path / "Arduino.h").write_text(ARDUINO)
-    (tmp_path / "main.cpp").write_text(
-        f'#include "Arduino.h"\n#include "{sketch / "run.ino"}"\n'
-        "int main() { setup(); loop(); return 0; }\n"
-    )
-    files = [*sources_in(library / "src"), *sources_in(sketch), tmp_path / "main.cpp"]
+    files = [*sources_in(library / "src"), *sources_in(sketch), main_of(sketch, tmp_path)]
     elf = linked(files, [f"-I{library / 'src'}", f"-I{sketch}"], tmp_path)
     status, said = in_qemu(elf)
     assert status == 0

@@ -149,22 +149,30 @@ def test_cmake_builds_the_library_for_the_board(emit: driver.Emit, tmp_path: Pat
     )
 
 
+def main_of(sketch: Path, folder: Path) -> Path:
+    """Writes a program that runs a sketch once, and a header in the place of Arduino's, to
+    ``folder``; returns the program's file."""
+    (folder / "Arduino.h").write_text(ARDUINO)
+    main = folder / "main.cpp"
+    main.write_text(
+        f'#include "Arduino.h"\n#include "{sketch / "run.ino"}"\n'
+        "int main() { setup(); loop(); return 0; }\n"
+    )
+    return main
+
+
 def test_an_arduino_sketch_compiles_as_cpp_and_passes(sources: Path, tmp_path: Path) -> None:
     require("g++")
     library = tmp_path / "library"
     write_library(sources, library, "arduino")
     sketch = library / "examples" / "run"
-    (tmp_path / "Arduino.h").write_text(ARDUINO)
-    (tmp_path / "main.cpp").write_text(
-        f'#include "Arduino.h"\n#include "{sketch / "run.ino"}"\n'
-        "int main() { setup(); loop(); return 0; }\n"
-    )
+    main = main_of(sketch, tmp_path)
     objects = []
     for source in [*sources_in(library / "src"), *sources_in(sketch)]:
         objects.append(tmp_path / f"{source.stem}.o")
         run(require("cc"), *STRICT, f"-I{library / 'src'}", "-c", source, "-o", objects[-1],
             folder=tmp_path)
-    run("g++", "-Wall", "-Wextra", "-Werror", f"-I{library / 'src'}", f"-I{sketch}", "main.cpp",
+    run("g++", "-Wall", "-Wextra", "-Werror", f"-I{library / 'src'}", f"-I{sketch}", main,
         *objects, "-lm", "-o", "program", folder=tmp_path)
     said = run(tmp_path / "program", folder=tmp_path).splitlines()
     assert len(said) == len(open_package(sources).modules)

@@ -37,7 +37,7 @@ from crtexport.kir.builder import KernelBuilder, add, cast, const, load, mul, su
 from crtexport.kir.interpreter import run
 from crtexport.kir.language import Kernel, Scalar
 from crtexport.kir.verifier import verify
-from crtexport.lowering.facts import Facts, Freedom, Move
+from crtexport.lowering.facts import ByteMove, Facts, Freedom
 from crtexport.lowering.inplace_facts import _complete, _Side, kernel_facts
 from crtexport.lowering.lowered_graph import reversed_kernel
 from crtexport.lowering.registry import InputTensor, Lowered, OutputTensor
@@ -226,15 +226,15 @@ def _run(lowered: Lowered, values: list[np.ndarray], output: np.ndarray) -> None
 
 
 def test_copies_are_told_as_stretches() -> None:
-    assert facts_of(GRAPHS["rows"]).moves == (Move(0, 0, 0, 0, 60), Move(0, 1, 60, 0, 40))
-    assert facts_of(GRAPHS["the only slice"]).moves == (Move(0, 0, 0, 0, 48),)
+    assert facts_of(GRAPHS["rows"]).moves == (ByteMove(0, 0, 0, 0, 60), ByteMove(0, 1, 60, 0, 40))
+    assert facts_of(GRAPHS["the only slice"]).moves == (ByteMove(0, 0, 0, 0, 48),)
     assert facts_of(GRAPHS["columns"]).moves is None
     assert facts_of(GRAPHS["relu"]).moves is None
     assert facts_of(GRAPHS["pad"]).moves is None
     assert ReplayProof(plain(GRAPHS["rows"])).moves(0) == (
-        Move(0, 0, 0, 0, 60), Move(0, 1, 60, 0, 40)
+        ByteMove(0, 0, 0, 0, 60), ByteMove(0, 1, 60, 0, 40)
     )
-    assert ReplayProof(plain(GRAPHS["the only slice"])).moves(0) == (Move(0, 0, 0, 0, 48),)
+    assert ReplayProof(plain(GRAPHS["the only slice"])).moves(0) == (ByteMove(0, 0, 0, 0, 48),)
     assert ReplayProof(plain(GRAPHS["relu"])).moves(0) is None
 
 
@@ -329,7 +329,7 @@ def test_copies_make_an_output_where_each_byte_is_written_once(
     stretches: tuple[tuple[int, int], ...], complete: bool
 ) -> None:
     """Of ten bytes; another output beside it is whole."""
-    moves = [Move(0, 0, target, 50 + target, nbytes) for target, nbytes in stretches]
+    moves = [ByteMove(0, 0, target, 50 + target, nbytes) for target, nbytes in stretches]
     sides = {0: _Side(frozenset({"y"}), 10), 1: _Side(frozenset({"z"}), 3)}
-    assert _complete([*moves, Move(1, 0, 0, 7, 3)], sides) is complete
+    assert _complete([*moves, ByteMove(1, 0, 0, 7, 3)], sides) is complete
     assert not _complete(moves, sides)

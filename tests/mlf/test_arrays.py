@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from crtexport.mlf.arrays import bind_inputs, load_npz, pattern_inputs, save_npz
+from crtexport.mlf.arrays import bind_inputs, pattern_inputs, samples_of_models
+from crtexport.mlf.npz import load_npz, save_npz
 from crtexport.mlf.reader import PackageTensor
 from crtexport.support.errors import CrtExportError
 from tests.helpers import standard_input
@@ -130,3 +133,74 @@ def test_a_folder_is_no_output(tmp_path: Path) -> None:
     with pytest.raises(CrtExportError, match="can't be written"):
         save_npz(tmp_path, {"x": GOOD_X})
     assert tmp_path.is_dir()
+
+
+def _write_claim(
+    path: Path, name: str, dtype: str, shape: tuple[int, ...], *, version: int = 1
+) -> None:
+    """Adds an array to an .npz that says to have a type and shape, and has hardly any bytes."""
+    described = {"descr": dtype, "fortran_order": False, "shape": shape}
+    header = io.BytesIO()
+    write = np.lib.format.write_array_header_1_0 if version == 1 else (
+        np.lib.format.write_array_header_2_0
+    )
+    write(header, described)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{name}.npy", header.getvalue() + bytes(16))
+
+
+HUGE = 3 << 40
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "dtype", "shape", "message"),
+    [
+        ("serving_x", "|i1", (HUGE,), rf"serving_x: the array has shape \({HUGE},\), the in"),
+        ("serving_x", "|i1", (2, HUGE), r"serving_x: .* the input has \(2, 3\)"),
+        ("serving_x", "<f8", (2, 3), "serving_x: the array is float64, the input is int8"),
+        ("serving_x", f"|V{1 << 30}", (2, 3), "serving_x: the array is .*, the input is int8"),
+        ("serving_x", "|i1", (HUGE, 2, 3), "samples take 46,179,488,366,592 bytes, more than the"),
+        ("z", "|i1", (HUGE,), "no input is called 'z'"),
+    ],
+)
+def test_arrays_of_files_are_compared_before_they_are_read(
+    tmp_path: Path, name: str, dtype: str, shape: tuple[int, ...], message: str, version: int
+) -> None:
+    path = tmp_path / "x.npz"
+    _write_claim(path, name, dtype, shape, version=version)
+    count = shape[0] if len(shape) == 3 else 0
+    _write_claim(path, "y", "<f4", (count, 2) if count else (2,))
+    if name == "z":
+        _write_claim(path, "serving_x", "|i1", (2, 3))
+    with pytest.raises(CrtExportError, match=message) as raised:
+        bind_inputs([X, Y], load_npz(path))
+    assert name == "z" or str(path) in raised.value.location
+
+
+def test_arrays_of_several_models_are_compared_before_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    _write_claim(path, "second/y", "<f4", (HUGE, 3))
+    save_npz(tmp_path / "good.npz", {"first/y": GOOD_Y, "second/y": GOOD_Y})
+    models = {"first": [Y], "second": [Y]}
+    found = samples_of_models(models, load_npz(tmp_path / "good.npz"))
+    assert [row["y"].tolist() for one in found.values() for row in one.rows] == [[1, 2], [1, 2]]
+    _write_claim(path, "first/y", "<f4", (2,))
+    with pytest.raises(CrtExportError, match=r"second → .*x.npz → second/y: the array has shape"):
+        samples_of_models(models, load_npz(path))
+
+
+def test_a_header_without_an_end_is_not_looked_for(tmp_path: Path) -> None:
+    begin = np.lib.format.magic(2, 0) + (1 << 31).to_bytes(4, "little")
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", begin + b" " * (1 << 24))
+    with pytest.raises(CrtExportError, match="no archive of arrays"):
+        load_npz(tmp_path / "x.npz")
+
+
+def test_a_member_that_has_fewer_bytes_than_it_says_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    _write_claim(path, "y", "<f4", (5,))
+    wanted = PackageTensor("y", "float32", 20, (5,), "y")
+    with pytest.raises(CrtExportError, match="no archive of arrays"):
+        bind_inputs([wanted], load_npz(path))

@@ -9,7 +9,7 @@ import pytest
 
 import crtexport
 from crtexport.firmware.board import SEARCH_PATH
-from crtexport.mlf.arrays import load_npz
+from crtexport.mlf.npz import load_npz
 from crtexport.support.errors import CrtExportError
 from tests.helpers import ROOT, require
 

@@ -39,9 +39,10 @@ def test_packed_weights_have_a_row_for_the_channels_of_a_word(source: str) -> No
 
 def test_tables_of_scaling_say_what_a_row_is(source: str) -> None:
     comment, lines = table(source, "tvmgen_kws_int8_scaling")
-    assert "for each output channel: 2 * bias, multiplier (Q31), 2**(32 - right shift)" in comment
+    addend = "addend (bias, half and zero point, by scale / 2**8)"
+    assert f"for each output channel: {addend}, factor" in comment
     assert len(lines) == 64
-    assert all(re.fullmatch(r"    -?\d+, \d+, \d+,?", line) for line in lines)
+    assert all(re.fullmatch(r"    -?\d+, \d+,?", line) for line in lines)
 
 
 def test_comments_name_layers_by_the_telling_part(source: str) -> None:

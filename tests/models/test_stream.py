@@ -10,7 +10,7 @@ import pytest
 import crtexport
 from crtexport.pipeline.options import ExportOptions
 from crtexport.reports.bench import bench
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from tests.lowering.rows.research import tcn
 from tests.plan.execute import execute
 
@@ -38,7 +38,7 @@ def test_firmware_goes_on_from_one_window_to_the_next(
 
 @pytest.mark.qemu
 def test_a_benchmark_has_the_instructions_of_a_further_result() -> None:
-    result = bench(Setting(NETWORK, "mps2_an386", ExportOptions(stream=True)))
+    result = bench(MeasureSetting(NETWORK, "mps2_an386", ExportOptions(stream=True)))
     assert result.further is not None
     assert result.second is not None
     assert result.further * 10 < result.second

@@ -191,7 +191,7 @@ def test_no_order_is_looked_for_where_too_many_nodes_can_run_next() -> None:
     for limit, searches in ((most, 1), (most - 1, 0)):
         with (
             patch.object(order, "_KEPT", ((limit, 1),)),
-            patch.object(order._Search, "run", autospec=True, return_value=None) as run,
+            patch.object(order._OrderSearch, "run", autospec=True, return_value=None) as run,
         ):
             order.execution_order(graph)
         assert run.call_count == searches

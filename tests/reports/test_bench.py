@@ -10,7 +10,7 @@ import pytest
 from crtexport.reports import bench as bench_module
 from crtexport.reports import chart
 from crtexport.reports.bench import bench
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.peers import PeerFigure, figures_for, provenance
 from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
@@ -30,7 +30,7 @@ BOARDS = [
 def test_layers_add_up_to_the_inference(board: str, tools: tuple[str, ...]) -> None:
     for tool in tools:
         require(tool)
-    result = bench(Setting(DIGITS, board))
+    result = bench(MeasureSetting(DIGITS, board))
     counts = [layer.instructions for layer in result.layers]
     assert result.exact
     assert result.startup == 0
@@ -50,7 +50,7 @@ def test_layers_in_branches_and_loops_add_up_to_the_inference(
 ) -> None:
     for tool in tools:
         require(tool)
-    result = bench(Setting(
+    result = bench(MeasureSetting(
         collatz().graph, board, inputs={"t0": np.array([[7]], np.int32)}
     ))
     # 7 22 11 34 17 52 26 13 40 20 10 5 16 8 4 2 1

@@ -20,7 +20,7 @@ from crtexport.pipeline.options import ExportOptions
 from crtexport.reports import figures, packages
 from crtexport.reports.collect import report
 from crtexport.reports.figures import Report
-from crtexport.reports.measure import Setting
+from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.page.file import write
 from crtexport.reports.page.html import render
 from crtexport.reports.page.rail import ROW, rail
@@ -40,12 +40,12 @@ EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u202e\x1b[3
 
 @pytest.fixture(scope="module")
 def digits() -> Report:
-    return report(Setting(DIGITS, BOARD), "crtexport report model.json")
+    return report(MeasureSetting(DIGITS, BOARD), "crtexport report model.json")
 
 
 @pytest.fixture(scope="module")
 def vww() -> Report:
-    return report(Setting(shared_model("vww96_int8"), "mps2_an386"))
+    return report(MeasureSetting(shared_model("vww96_int8"), "mps2_an386"))
 
 
 class Elements(HTMLParser):
@@ -80,7 +80,7 @@ def test_a_page_asks_for_nothing_and_is_the_same_each_time(digits: Report) -> No
 
 
 def test_what_is_not_known_is_said(digits: Report, tmp_path: Path) -> None:
-    sources = render(report(Setting(DIGITS, BOARD, ExportOptions(emit="c"))))
+    sources = render(report(MeasureSetting(DIGITS, BOARD, ExportOptions(emit="c"))))
     assert "nothing has compiled the C sources" in sources
     made = driver.export(DIGITS, board=BOARD, output=tmp_path / "x.tar")
     package = render(packages.report(made.path))
@@ -122,7 +122,7 @@ def test_a_model_with_such_names_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(
         DIGITS.with_name("model.safetensors").read_bytes()
     )
-    text = render(report(Setting(tmp_path / "model.json", BOARD)))
+    text = render(report(MeasureSetting(tmp_path / "model.json", BOARD)))
     check_harmless(text)
     assert "&lt;script&gt;" in text or "&#34;&gt;&lt;script" in text
 
@@ -140,7 +140,7 @@ def test_figures_of_the_same_processor_are_shown(tmp_path: Path) -> None:
     model = shared_model("kws_int8")
     named = {}
     for board in (BOARD, "nucleo_h743zi"):
-        found = report(Setting(model, board))
+        found = report(MeasureSetting(model, board))
         named[board] = {peer.board for peer in found.peers}
         assert ("on mps2_an386, which has the same processor" in render(found)) == (board == BOARD)
     assert named == {BOARD: {"mps2_an386"}, "nucleo_h743zi": set()}
@@ -157,7 +157,7 @@ def test_operators_without_code_are_told_with_what_computes_them() -> None:
     positive = b.node(Relu(), made)
     added = b.node(Reshape((1, 2)), ones)
     b.node(Abs(), x)
-    found = report(Setting(b.finish(b.node(Add(), positive, added)), BOARD))
+    found = report(MeasureSetting(b.finish(b.node(Add(), positive, added)), BOARD))
     why = {one.what: one.why for one in found.findings if one.kind == "removed"}
     assert why == {
         "operator 0 (Pad)": "fused into operator 1 (Conv2D)",
@@ -169,7 +169,7 @@ def test_operators_without_code_are_told_with_what_computes_them() -> None:
 
 def test_layers_that_run_row_by_row_are_marked(tmp_path: Path) -> None:
     """Also where they are many, of which names the first and the last are shown."""
-    found = report(Setting(pyramid(tmp_path), BOARD, ExportOptions(optimize="ram")))
+    found = report(MeasureSetting(pyramid(tmp_path), BOARD, ExportOptions(optimize="ram")))
     (step,) = [one for one in found.steps if one.row_by_row]
     text = render(found)
     check_harmless(text)
@@ -194,7 +194,7 @@ def test_the_scale_of_bytes_has_round_numbers(size: int) -> None:
 
 
 def test_measured_pages_show_the_cycles_of_each_layer(tmp_path: Path) -> None:
-    found = report(Setting(DIGITS, "mps2_an386"), measured=True)
+    found = report(MeasureSetting(DIGITS, "mps2_an386"), measured=True)
     whole = found.totals.cycles
     assert whole is not None
     assert whole.low <= whole.mid <= whole.high
@@ -219,7 +219,7 @@ def test_estimated_pages_have_no_cycles(digits: Report) -> None:
 def test_fused_layers_are_named(
     network: Callable[[Path], Path], count: int, tmp_path: Path
 ) -> None:
-    found = report(Setting(network(tmp_path), "mps2_an386"))
+    found = report(MeasureSetting(network(tmp_path), "mps2_an386"))
     named = [one.what for one in found.findings if one.kind == "fused"]
     assert len(named) == count
     assert named == [" + ".join(layer.fused) for layer in found.layers if layer.fused]
@@ -231,7 +231,7 @@ def test_fused_layers_are_named(
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_that_decide_have_pages(name: str) -> None:
     """Whatever runs within a node is part of its row; how often isn't known without counting."""
-    found = report(Setting(NETWORKS[name]().graph, "mps2_an386"))
+    found = report(MeasureSetting(NETWORKS[name]().graph, "mps2_an386"))
     assert found.totals.instructions_are == "unknown"
     assert {layer.step for layer in found.layers} <= set(range(len(found.steps)))
     assert all(layer.runs is None for layer in found.layers)
@@ -316,7 +316,7 @@ def test_it_looks_right_in_a_browser(dark: bool, digits: Report, tmp_path: Path)
 
 @pytest.mark.models
 def test_a_network_with_bypasses_looks_right(tmp_path: Path) -> None:
-    made = report(Setting(shared_model("resnet8_fp32"), "host", ExportOptions(emit="c")))
+    made = report(MeasureSetting(shared_model("resnet8_fp32"), "host", ExportOptions(emit="c")))
     check_in_browser(made, tmp_path)
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crtexport.artifact.model import (
-    Branch,
+    BranchStatement,
     FunctionCall,
     InputArg,
-    Loop,
+    LoopStatement,
     Statement,
     every_call,
 )
@@ -50,7 +50,8 @@ def test_straight_code_makes_each_call_once_or_nothing_is_known() -> None:
 
 
 def test_iterations_are_added_and_what_was_not_taken_ran_never() -> None:
-    loop = Loop((call("c"),), CONDITION, (Branch(CONDITION, (call("x"),), (call("y"),)),))
+    branch = BranchStatement(CONDITION, (call("x"),), (call("y"),))
+    loop = LoopStatement((call("c"),), CONDITION, (branch,))
     code = (call("x"), loop, call("z"))
     assert executed(code, watched("xcxcxcz")) == [
         ran(1, 1), ran(3, 101010), ran(2, 10100), ran(0, 0),
@@ -62,23 +63,23 @@ def test_iterations_are_added_and_what_was_not_taken_ran_never() -> None:
 
 
 def test_what_two_statements_could_have_done_is_neither_s() -> None:
-    code = (Branch(CONDITION, (call("a"), call("b")), (call("a"), call("c"))), call("d"))
+    code = (BranchStatement(CONDITION, (call("a"), call("b")), (call("a"), call("c"))), call("d"))
     assert executed(code, watched("abd"))[0] == ran(1, 1)
-    alike = (Branch(CONDITION, (call("a"),), (call("a"),)), call("d"))
+    alike = (BranchStatement(CONDITION, (call("a"),), (call("a"),)), call("d"))
     assert executed(alike, watched("ad")) == [None, None, ran(1, 10)]
 
 
 def test_a_loop_that_only_decides_and_one_without_a_call_are_walked_through() -> None:
-    assert executed((Loop((), CONDITION, ()), call("a")), watched("a")) == [ran(1, 1)]
-    assert executed((Loop((), CONDITION, (call("a"),)),), []) == [ran(0, 0)]
-    assert executed((call("a"), Loop((), CONDITION, (call("a"),))), []) == [None, None]
+    assert executed((LoopStatement((), CONDITION, ()), call("a")), watched("a")) == [ran(1, 1)]
+    assert executed((LoopStatement((), CONDITION, (call("a"),)),), []) == [ran(0, 0)]
+    assert executed((call("a"), LoopStatement((), CONDITION, (call("a"),))), []) == [None, None]
 
 
 def statements() -> st.SearchStrategy[list[Statement]]:
     def of(inner: st.SearchStrategy[Statement]) -> st.SearchStrategy[Statement]:
         some = st.lists(inner, max_size=3).map(tuple)
-        return st.builds(lambda a, b: Branch(CONDITION, a, b), some, some) | st.builds(
-            lambda a, b: Loop(a, CONDITION, b), some, some
+        return st.builds(lambda a, b: BranchStatement(CONDITION, a, b), some, some) | st.builds(
+            lambda a, b: LoopStatement(a, CONDITION, b), some, some
         )
 
     return st.lists(st.recursive(st.sampled_from("abc").map(call), of, max_leaves=8), max_size=4)
@@ -92,9 +93,9 @@ def walk(
         match statement:
             case FunctionCall():
                 yield numbers[id(statement)]
-            case Branch(then=then, other=other):
+            case BranchStatement(then=then, other=other):
                 yield from walk((then, other)[rng.integers(2)], numbers, rng)
-            case Loop(before=before, body=body):
+            case LoopStatement(before=before, body=body):
                 for _ in range(rng.integers(3)):
                     yield from walk((*before, *body), numbers, rng)
                 yield from walk(before, numbers, rng)
@@ -107,10 +108,10 @@ def distinct(code: tuple[Statement, ...]) -> tuple[Statement, ...]:
         match statement:
             case FunctionCall(symbol=symbol):
                 made.append(call(symbol))
-            case Branch(then=then, other=other):
-                made.append(Branch(CONDITION, distinct(then), distinct(other)))
-            case Loop(before=before, body=body):
-                made.append(Loop(distinct(before), CONDITION, distinct(body)))
+            case BranchStatement(then=then, other=other):
+                made.append(BranchStatement(CONDITION, distinct(then), distinct(other)))
+            case LoopStatement(before=before, body=body):
+                made.append(LoopStatement(distinct(before), CONDITION, distinct(body)))
     return tuple(made)
 
 

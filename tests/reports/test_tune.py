@@ -15,7 +15,7 @@ from crtexport.ir.ops import FullyConnected
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.reports import measure as measure_module
-from crtexport.reports.measure import MeasuredExport, Setting
+from crtexport.reports.measure import MeasuredExport, MeasureSetting
 from crtexport.reports.tune import tune
 from crtexport.schedules.select import tuning_records
 from crtexport.support.errors import CrtExportError, RunFailedError
@@ -43,7 +43,7 @@ def test_what_was_measured_decides_about_exports(tmp_path: Path) -> None:
     model, cache = network(tmp_path), tmp_path / "t.json"
     told: list[str] = []
     counts: list[tuple[int, int]] = []
-    result = tune(Setting(model, BOARD), cache, progress=told.append,
+    result = tune(MeasureSetting(model, BOARD), cache, progress=told.append,
                   counted=lambda *each: counts.append(each))
     assert [total for _, total in counts] == [counts[-1][0]] * result.rounds
     assert result.measured == len(section(cache)) > 1
@@ -54,7 +54,7 @@ def test_what_was_measured_decides_about_exports(tmp_path: Path) -> None:
     assert result.after.time == result.after.cycles != result.after.instructions
     # Nothing is measured twice, and the file stays as it is.
     content = cache.read_bytes()
-    again = tune(Setting(model, BOARD), cache)
+    again = tune(MeasureSetting(model, BOARD), cache)
     assert (again.measured, again.rounds, cache.read_bytes()) == (0, 0, content)
     packages = [
         driver.export(model, board=BOARD, tuning=cache, output=tmp_path / f"{name}.tar").path
@@ -101,7 +101,7 @@ def test_what_was_measured_before_it_ended_is_kept(
         RunFailedError if wrong else KeyboardInterrupt,
         match="different outputs" if wrong else None,
     ):
-        tune(Setting(model, BOARD), cache)
+        tune(MeasureSetting(model, BOARD), cache)
     assert len(section(cache)) == 1
 
 
@@ -113,7 +113,7 @@ def test_layers_in_loops_are_tuned(tmp_path: Path) -> None:
         net.graph.tensors[t].name: value[None]
         for t, value in zip(net.graph.inputs, net.runs[2], strict=True)
     }
-    result = tune(Setting(net.graph, BOARD, inputs=inputs), cache)
+    result = tune(MeasureSetting(net.graph, BOARD, inputs=inputs), cache)
     assert {m.layer for m in section(cache).values()} >= {
         str(node) for node in net.graph.nodes[0].graphs[1].nodes
         if isinstance(node.op, FullyConnected)
@@ -126,14 +126,14 @@ def test_boards_without_qemu_are_not_tuned_for(tmp_path: Path) -> None:
     model = network(tmp_path)
     for board in ("host", "nrf52840dk"):
         with pytest.raises(CrtExportError, match="tuning counts instructions in QEMU"):
-            tune(Setting(model, board), tmp_path / "t.json")
+            tune(MeasureSetting(model, board), tmp_path / "t.json")
     assert not (tmp_path / "t.json").exists()
 
 
 def test_other_files_are_not_written_over(tmp_path: Path) -> None:
     model = network(tmp_path)
     with pytest.raises(CrtExportError, match="isn't a file of measurements"):
-        tune(Setting(model, BOARD), model)
+        tune(MeasureSetting(model, BOARD), model)
 
 
 @pytest.mark.qemu

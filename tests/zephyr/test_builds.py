@@ -23,7 +23,7 @@ from crtexport.cli.main import main
 from crtexport.firmware.qemu import run_program
 from crtexport.firmware.toolchain import end_with_children
 from crtexport.firmware.zephyr.runner import BASE, ZephyrTree, check_emulator, find_tree
-from crtexport.mlf.arrays import load_npz
+from crtexport.mlf.npz import load_npz
 from crtexport.support.errors import ToolMissingError
 from tests.cli.support import DIGITS, DIGITS_IMAGES, DIGITS_LABELS, exported
 from tests.helpers import ROOT, SHARED_MODELS, require, unavailable

@@ -88,17 +88,18 @@ def _convolution(context: Context, node: int, target: Target) -> Match | Refusal
     if refusal is not None:
         return refusal
     x, w, y = context.input(0).shape, context.input(1).shape, context.output().shape
-    alone = isinstance(op, ops.DepthwiseConv2D)
-    if not alone and w[3] != x[3]:
+    is_depthwise = isinstance(op, ops.DepthwiseConv2D)
+    if not is_depthwise and w[3] != x[3]:
         return Refusal("convolutions in groups are not among those that all versions take")
     window = WindowGeometry.of(op, x, y, (w[1], w[2]))
     scales = _scales(context, y[3])
     machine = Implementation.of(target)
-    scratch = (depthwise if alone else convolution)(machine, window)
+    scratch = (depthwise if is_depthwise else convolution)(machine, window)
     multiplier = op.depth_multiplier if isinstance(op, ops.DepthwiseConv2D) else 0
     offsets = _offsets(context)
     return _weighted(context, node, LibraryCall(
-        "depthwise" if alone else "convolution", ("weights", "bias", "multipliers", "shifts"),
+        "depthwise" if is_depthwise else "convolution",
+        ("weights", "bias", "multipliers", "shifts"),
         (
             ("input_offset", offsets[0]), ("output_offset", offsets[1]),
             ("multiplier", multiplier), ("stride", op.stride), ("dilation", op.dilation),
@@ -109,13 +110,13 @@ def _convolution(context: Context, node: int, target: Target) -> Match | Refusal
     ), [_int32("multipliers", [m for m, _ in scales]), _int32("shifts", [s for _, s in scales])])
 
 
-def _weighted(context: Context, node: int, call: LibraryCall, more: list[Constant]) -> Match:
-    """Returns the match with weights and bias of the model, then more constants."""
+def _weighted(context: Context, node: int, call: LibraryCall, further: list[Constant]) -> Match:
+    """Returns the match with weights and bias of the model, then ``further`` constants."""
     bias = context.node.inputs[2] if context.has(2) else None
     tensors = [context.graph.required(context.node, position) for position in (0, 1)]
     names = tuple(name for name in call.inputs if name != "bias" or bias is not None)
     return Match(
-        (node,), (*tensors, *([] if bias is None else [bias]), *more), context.node.outputs,
+        (node,), (*tensors, *([] if bias is None else [bias]), *further), context.node.outputs,
         call.scratch, LibraryCall(call.kind, names, call.numbers, call.scratch, str(context.node)),
     )
 

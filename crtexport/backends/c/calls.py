@@ -10,7 +10,7 @@ from crtexport.artifact.call_checks import check_calls
 from crtexport.artifact.model import (
     Arg,
     Artifact,
-    Branch,
+    BranchStatement,
     Constant,
     ConstantArg,
     ExternalFunction,
@@ -18,7 +18,7 @@ from crtexport.artifact.model import (
     Function,
     FunctionCall,
     InputArg,
-    Loop,
+    LoopStatement,
     OutputArg,
     Repeat,
     ScalarArg,
@@ -78,14 +78,14 @@ class Caller:
         match statement:
             case FunctionCall():
                 lines = [self._call(statement, indent)]
-            case Branch():
+            case BranchStatement():
                 lines = [f"{indent}if ({self._byte(statement.condition)} != 0) {{"]
                 lines += self._inside(statement.then, indent)
                 if statement.other:
                     lines.append(f"{indent}}} else {{")
                     lines += self._inside(statement.other, indent)
                 lines.append(f"{indent}}}")
-            case Loop():
+            case LoopStatement():
                 further = indent + _INDENT
                 lines = [f"{indent}for (;;) {{", *self._inside(statement.before, indent)]
                 lines += [

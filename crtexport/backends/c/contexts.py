@@ -113,17 +113,17 @@ class Contexts:
         self, function: ExternalFunction, device: int, args: Sequence[str], indent: str
     ) -> list[str]:
         """Returns statements that run a function of the device's program."""
-        given, made = args[: function.inputs], args[function.inputs :]
+        inputs, made = args[: function.inputs], args[function.inputs :]
         further = indent + _INDENT
         row = f"&{launched_symbol(self._artifact)}[{self._rows[function.symbol]}]"
         return [
             f"{indent}{{",
-            *_array("const void *const given[]", given, further),
+            *_array("const void *const given[]", inputs, further),
             *_array("void *const made[]", made, further),
             "",
             *_assigned(
                 hook(self._devices[device], "Launch"),
-                [self._context(device), row, "given" if given else "NULL", "made"], further,
+                [self._context(device), row, "given" if inputs else "NULL", "made"], further,
             ),
             f"{indent}}}",
         ]

@@ -98,19 +98,19 @@ def _run(artifact: Artifact, table: str | None) -> str:
         checks = unless([f"{pointer} == NULL" for pointer in _pointers(artifact)], null)
         return function(run_prototype(artifact), checks, whole(artifact, artifact.feed))
     contexts, state = Contexts(artifact), state_name(artifact)
-    given: dict[str, str] = {}  # pointers to the caller's memory, by struct member
+    caller_memory: dict[str, str] = {}  # pointers to the caller's memory, by struct member
     if abi.takes_workspace(artifact):
-        given = {pool.member: pool.name for pool in workspace_pools(artifact) if pool.used}
+        caller_memory = {pool.member: pool.name for pool in workspace_pools(artifact) if pool.used}
     if abi.takes_state(artifact):
-        given[abi.STATE_POOL] = state
-    declared = [f"    uint8_t *{name};" for name in given.values()]
+        caller_memory[abi.STATE_POOL] = state
+    declared = [f"    uint8_t *{name};" for name in caller_memory.values()]
     if artifact.images:
         declared.append("    const void *program;")
     if called_externals(artifact):
         declared.append("    int32_t status;")
     begin = [f"    (void){name};" for name in _unchecked(artifact)]
     begin += unless([f"{pointer} == NULL" for pointer in _pointers(artifact)], null)
-    begin += [f"    {name} = (uint8_t *)workspace_pools->{m};" for m, name in given.items()]
+    begin += [f"    {name} = (uint8_t *)workspace_pools->{m};" for m, name in caller_memory.items()]
     activate = contexts.activate()
     if activate:
         activate.insert(

@@ -96,7 +96,7 @@ def _rest_of(artifact: Artifact) -> tuple[Statement, ...]:
     return tuple(s for s in artifact.calls if not isinstance(s, Feed))
 
 
-# ---- memory of the caller's
+# ---- the caller's memory
 
 
 def _memory(
@@ -136,16 +136,16 @@ def _pointers(artifact: Artifact, parts: Sequence[Sequence[Statement]]) -> list[
 
 
 def _call(
-    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *given: str
+    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *arguments: str
 ) -> str:
-    return f"{symbol}({', '.join([*given, *_pointers(artifact, parts)])});"
+    return f"{symbol}({', '.join([*arguments, *_pointers(artifact, parts)])});"
 
 
 def _prototype(
-    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *given: str
+    artifact: Artifact, symbol: str, parts: Sequence[Sequence[Statement]], *parameters: str
 ) -> str:
     pointers = [f"uint8_t *{name}" for name in _pointers(artifact, parts)]
-    return f"static void {symbol}({', '.join([*given, *pointers])})"
+    return f"static void {symbol}({', '.join([*parameters, *pointers])})"
 
 
 # ---- statements
@@ -173,14 +173,14 @@ def _row(artifact: Artifact, feed: Feed[FunctionCall], table: str | None) -> str
 
 def _comment(feed: Feed[FunctionCall]) -> str:
     lines = ["Takes a row of the input, and computes as far as it allows."]
-    for turn, row, _ in feed.places():
-        if turn.times == 1:
+    for repeat, row, _ in feed.places():
+        if repeat.times == 1:
             continue
-        period = len(turn.segments)
+        period = len(repeat.segments)
         alike = "each row is computed like the one before" if period == 1 else (
             f"{period} rows are computed like the {period} before"
         )
-        last = f" to {row + turn.rows - 1}" if turn.times else ""
+        last = f" to {row + repeat.rows - 1}" if repeat.times else ""
         lines.append(f"From row {row} on{last}, {alike}.")
     if len(lines) == 1:
         return f"/* {lines[0]} */"
@@ -194,10 +194,10 @@ def _position(feed: Feed[FunctionCall]) -> list[str]:
         "    uint32_t segment = number;", "    uint32_t run = 0u;", "", "    (void)row;",
     ]
     begins = "if"
-    for turn, row, position in reversed(list(feed.places())[1:]):
+    for repeat, row, position in reversed(list(feed.places())[1:]):
         lines.append(f"    {begins} (number >= {row}u) {{")
-        period = len(turn.segments)
-        if turn.times > 1:
+        period = len(repeat.segments)
+        if repeat.times > 1:
             place = f" + ((number - {row}u) % {period}u)" if period > 1 else ""
             lines += [
                 f"        segment = {position}u{place};",
@@ -206,7 +206,7 @@ def _position(feed: Feed[FunctionCall]) -> list[str]:
         else:
             lines.append(f"        segment = number - {row - position}u;")
         begins = "} else if"
-    first = feed.turns[0]
+    first = feed.repeats[0]
     if first.times > 1:
         period = len(first.segments)
         inside = [f"segment = number % {period}u;", f"run = number / {period}u;"]

@@ -71,12 +71,12 @@ class Helper(Struct, frozen=True):
 
 
 def intrinsic_key(name: str) -> str:
-    """The key of what the intrinsic ``name`` needs."""
+    """Returns the key of what the intrinsic ``name`` needs."""
     return _INTRINSIC + name
 
 
 def extremum_key(op: BinaryOp, type_: Scalar) -> str:
-    """The key of the function that evaluates both operands of MIN or MAX once."""
+    """Returns the key of the function that evaluates both operands of MIN or MAX once."""
     return f"{op.value}_{type_.value}"
 
 
@@ -92,7 +92,7 @@ def _extremum(op: BinaryOp, type_: Scalar) -> Helper:
 
 
 def saturation_key(type_: Scalar) -> str:
-    """The key of the function that clamps a word to the numbers of ``type_``."""
+    """Returns the key of the function that clamps a word to the numbers of ``type_``."""
     return f"saturate_{type_.value}"
 
 
@@ -256,7 +256,7 @@ static inline int32_t crt_load_aligned_word(const void *bytes)
 
 
 def _catalogue() -> dict[str, Helper]:
-    """All helpers in the order in which files print them."""
+    """Returns all helpers in the order in which files print them."""
     helpers = {
         SPECIAL: Helper(_SPECIAL),
         ASSEMBLY[""]: Helper(_ASSEMBLY % ""),
@@ -296,7 +296,8 @@ def _intrinsic(name: str) -> Helper:
 
 
 def select_helpers(keys: Iterable[str], int_bits: IntBits = 32) -> tuple[Helper, ...]:
-    """The helpers behind ``keys``: the general ones in a fixed order, then intrinsics by name.
+    """Returns the helpers behind ``keys``: the general ones in a fixed order, then intrinsics by
+    name.
 
     They compute in words, whatever the bits of ``int``.
     """

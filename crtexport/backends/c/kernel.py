@@ -55,36 +55,36 @@ class KernelText(Struct, frozen=True):
 
 
 def print_kernel(
-    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset(), *, shared: bool = False,
+    kernel: Kernel, symbol: str, file_names: frozenset[str] = frozenset(), *, shared: bool = False,
     int_bits: IntBits = 32, target: Target | None = None,
     assembled: dict[str, str] | None = None,
 ) -> KernelText:
-    """``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other files of
-    the package see it.
+    """Returns ``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other
+    files of the package see it.
 
-    ``taken``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``, or
-    less; ``target``: the one for which loops have instructions of their own; ``assembled``: the
+    ``file_names``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``,
+    or less; ``target``: the one for which loops have instructions of their own; ``assembled``: the
     names of functions of these that the file has already, by their texts: further ones are added.
     Raises CrtExportError for what the Kernel IR forbids (arithmetic on storage types) or an unknown
     intrinsic.
     """
     linkage = "CRT_SHARED" if shared else "static"
-    return _printer(kernel, symbol, taken, linkage, int_bits, target, assembled).print()
+    return _printer(kernel, symbol, file_names, linkage, int_bits, target, assembled).print()
 
 
 def declare_kernel(
-    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset()
+    kernel: Kernel, symbol: str, file_names: frozenset[str] = frozenset()
 ) -> KernelText:
-    """The declaration of a kernel that another file defines as shared."""
-    return _printer(kernel, symbol, taken, "CRT_SHARED").declaration()
+    """Returns the declaration of a kernel that another file defines as shared."""
+    return _printer(kernel, symbol, file_names, "CRT_SHARED").declaration()
 
 
 def _printer(
-    kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str, int_bits: IntBits = 32,
+    kernel: Kernel, symbol: str, file_names: frozenset[str], linkage: str, int_bits: IntBits = 32,
     target: Target | None = None, assembled: dict[str, str] | None = None,
-) -> _Printer:
-    return _Printer(
-        kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits, target,
+) -> _CPrinter:
+    return _CPrinter(
+        kernel, symbol, {*file_names, *RESERVED, symbol}, linkage, int_bits, target,
         {} if assembled is None else assembled,
     )
 
@@ -127,7 +127,7 @@ _PLAIN_CALL = re.compile(r"\w+\((\{\d+\}(, \{\d+\})*)?\)")
 
 
 def variable_type(type_: Scalar) -> str:
-    """The C type of a variable or parameter."""
+    """Returns the C type of a variable or parameter."""
     if type_ is Scalar.I1:
         return "bool"
     if type_.is_vector:
@@ -135,7 +135,7 @@ def variable_type(type_: Scalar) -> str:
     return INDEX_TYPE if type_ is Scalar.INDEX else STORAGE[type_]
 
 
-class _Printer(Struct):
+class _CPrinter(Struct):
     kernel: Kernel
     symbol: str
     used: set[str]  # names that no other may have
@@ -175,7 +175,8 @@ class _Printer(Struct):
     # ---- names and declarations
 
     def _name(self, name: str) -> str:
-        """The C name of a variable or buffer; changed only where C or the file has taken it."""
+        """Returns the C name of a variable or buffer; changed only where C or the file uses it
+        already."""
         if name not in self.names:
             c_name = name
             while c_name in self.used or c_name.startswith("crt_"):
@@ -284,17 +285,17 @@ class _Printer(Struct):
         self.portable = False
         yield "#endif"
 
-    def _assembled(self, loop: kir.For, made: Assembled) -> str:
+    def _assembled(self, loop: kir.For, loop_function: Assembled) -> str:
         """Returns the name of the function that a loop is, and defines it if there is none of the
         same instructions."""
-        text = c_assembled.function("{}", made, self.kernel)
+        text = c_assembled.function("{}", loop_function, self.kernel)
         name = self.assembled.get(text)
         if name is None:
             name = assembled_symbol(self.symbol, loop.var.name)
             while name in self.used:
                 name += "_"
             self.assembled[text] = name
-            self.functions.append(c_assembled.function(name, made, self.kernel))
+            self.functions.append(c_assembled.function(name, loop_function, self.kernel))
         self.used.add(name)
         return name
 
@@ -323,7 +324,7 @@ class _Printer(Struct):
         return self._expr(e)[0]
 
     def _operand(self, e: Expr, least: _Level = _UNARY) -> str:
-        """``e`` in parentheses unless it holds together at ``least`` so tightly."""
+        """Returns ``e``, in parentheses where it binds less tightly than ``least``."""
         text, level = self._expr(e)
         return text if level >= least else f"({text})"
 
@@ -365,7 +366,7 @@ class _Printer(Struct):
         return f"{self._name(place.buffer.name)}[{self._text(place.index)}]"
 
     def _vector_access(self, type_: Scalar, buffer: Buffer, *, stores: bool) -> str:
-        """The function that loads or stores such a vector."""
+        """Returns the function that loads or stores such a vector."""
         if stores and not buffer.writable:
             raise self._error(f"a store to the read-only buffer {buffer.name}")
         key = c_vectors.access_key(type_, buffer.dtype, stores=stores)
@@ -403,7 +404,7 @@ class _Printer(Struct):
         return str(e.value) if isinstance(e, kir.Const) else self._operand(e)
 
     def _logic(self, op: BinaryOp, a: Expr, b: Expr) -> str:
-        """Conditions: chains of the same ``&&`` or ``||`` stay flat."""
+        """Returns conditions as text: chains of the same ``&&`` or ``||`` stay flat."""
 
         def side(e: Expr) -> str:
             chained = isinstance(e, kir.Binary) and e.op is op and op is not BinaryOp.XOR
@@ -474,7 +475,7 @@ def _remainder(a: Expr, b: Expr) -> kir.Const | None:
 
 
 def _saturated(lower: Expr, high: Expr) -> Scalar | None:
-    """The type to whose numbers MIN of these two clamps a word."""
+    """Returns the type to whose limits MIN of these two clamps a word; None if it doesn't."""
     match lower, high:
         case (
             kir.Binary(BinaryOp.MAX, value, kir.Const(low)), kir.Const(most)

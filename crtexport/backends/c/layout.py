@@ -12,7 +12,8 @@ _BREAK = re.compile(r"(?<=,) | (?=[-+*/&|^<>=!?:]+ )|(?<= =) ")
 
 
 def folded(line: str, indent: str) -> Iterator[str]:
-    """``line``, a statement without strings or comments, indented, in lines of LINE characters.
+    """Yields ``line``, a statement without strings or comments, indented, in lines of LINE
+    characters.
 
     Breaks are where the fewest parentheses are open; a line that has no such place stays long.
     """

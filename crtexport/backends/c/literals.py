@@ -1,6 +1,6 @@
 """Exact values as C99 text: numbers, arrays, strings and comments.
 
-Every literal has the type that its place wants without a conversion, and reading it back gives the
+Every literal has the type of its place without a conversion, and reading it back gives the
 same bits. Floats are the shortest decimal text that does so (a NaN keeps neither sign nor payload).
 Text from a model reaches C only through :func:`c_string` and :func:`comment_text`.
 """
@@ -56,7 +56,7 @@ _PAIRS = re.compile(r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)")  # inside */ and
 
 
 def literal(value: int | float, type_: Scalar, int_bits: IntBits = 32) -> str:
-    """``value`` as a C99 constant expression of ``type_``, where ``int`` has so many bits.
+    """Returns ``value`` as a C99 constant expression of ``type_``, where ``int`` has so many bits.
 
     Negative numbers have a sign in front (a unary expression), all else is primary. INT64_C and
     its like need <stdint.h>; for CRT_INFINITY and CRT_NAN see :func:`needs_special`. Raises
@@ -100,7 +100,7 @@ def _integer(value: int, type_: Scalar) -> str:
 
 
 def _explicit(value: int, type_: Scalar) -> str:
-    """The same where a word is wider than ``int``."""
+    """Returns the same where a word is wider than ``int``."""
     text = _integer(value, type_)
     if type_ is _U32:
         return f"UINT32_C({value})"
@@ -130,7 +130,7 @@ def needs_special(text: str) -> bool:
 
 
 def array_literals(data: bytes, type_: Scalar) -> list[str]:
-    """One literal per element of ``data`` (little-endian, C order).
+    """Returns one literal per element of ``data`` (little-endian, C order).
 
     Raises CrtExportError when ``data`` doesn't hold whole elements.
     """
@@ -169,7 +169,7 @@ def _float_literals(values: npt.NDArray[Any], type_: Scalar) -> list[str]:
 
 
 def wrapped(items: Sequence[str], row: int = 0, indent: str = "    ") -> str:
-    """``items`` separated by commas on lines of even length, as in an initialiser.
+    """Returns ``items`` separated by commas on lines of even length, as in an initialiser.
 
     Each ``row`` of so many items begins a line (0: there are no rows), and what is left of it on
     further ones is indented.
@@ -180,8 +180,8 @@ def wrapped(items: Sequence[str], row: int = 0, indent: str = "    ") -> str:
 
 
 def wrapped_blocks(blocks: Iterable[Sequence[str]], row: int = 0, indent: str = "    ") -> str:
-    """The same of items that come in blocks, of which one at a time is in memory, and their text.
-    """
+    """Returns the same of items that come in blocks, of which one at a time is in memory, and their
+    text."""
     texts, count, longest = list[str](), 0, 0
     for items in blocks:
         texts.append("\n".join(items))
@@ -204,7 +204,7 @@ def _lines(
 
 
 def c_string(text: str | bytes) -> str:
-    """A C string literal with the bytes of ``text`` (UTF-8).
+    """Returns a C string literal with the bytes of ``text`` (UTF-8).
 
     All that isn't a plain printable ASCII character is an octal escape, question marks too
     (trigraphs), so that no text can end the literal or change the one after it.
@@ -220,12 +220,13 @@ def _escape(byte: int) -> str:
 
 
 def comment_text(text: str) -> str:
-    """``text`` on one line, unable to end a comment, to open one, or to be shown as other text."""
+    """Returns ``text`` on one line, unable to end a comment, to open one, or to be shown as other
+    text."""
     return _PAIRS.sub(" ", printable(text))
 
 
 def block_comment(lines: Iterable[str], indent: str = "", opening: str = "/*") -> str:
-    """A comment of one or more lines, each made safe; no newline at its end.
+    """Returns a comment of one or more lines, each made safe; no newline at its end.
 
     One line gives ``/* text */``, more give a block; ``opening`` ``/**`` is for documentation.
     """
@@ -249,7 +250,7 @@ def _telling_part(name: re.Match[str]) -> str:
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    """``line`` in parts of ``width`` characters, broken at spaces; words stay whole."""
+    """Returns ``line`` in parts of ``width`` characters, broken at spaces; words stay whole."""
     return textwrap.wrap(
         line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     ) or [""]

@@ -86,7 +86,7 @@ static uint8_t {state_name(artifact)}[{macros}_STATE_SIZE];"""
 
 def _own_workspace(artifact: Artifact) -> Iterator[str]:
     macros = artifact.prefix.upper()
-    held = "Inputs, outputs and intermediate" if artifact.io_in_workspace else "Intermediate"
+    content = "Inputs, outputs and intermediate" if artifact.io_in_workspace else "Intermediate"
     for pool in workspace_pools(artifact):
         if pool.used or pool.mapped:
             stem = pool.member.upper()
@@ -96,13 +96,14 @@ def _own_workspace(artifact: Artifact) -> Iterator[str]:
                 else 'the workspace elsewhere, e.g. as __attribute__((section(".noinit")))',
             )
             yield f"""\
-/* {held} results{pool.where}. */
+/* {content} results{pool.where}. */
 CRT_ALIGNED({macros}_WORKSPACE_ALIGN) {macros}_{stem}_ATTR
 static uint8_t {pool.name}[{macros}_{stem}_SIZE];"""
 
 
 def _shared_workspace(artifact: Artifact) -> Iterator[str]:
-    """The one workspace of a package: one of its models defines it, the others declare it."""
+    """Yields the one workspace of a package: one of its models defines it, the others declare
+    it."""
     shared = artifact.common.workspace
     for end, size in shared.pools if shared else ():
         array = f"uint8_t {workspace_name(artifact)}{end}[{size}];"

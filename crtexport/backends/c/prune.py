@@ -40,8 +40,8 @@ class Uses:
 
 
 def prune(body: Body) -> tuple[Body, Uses]:
-    """``body`` without variables that nothing reads and without blocks that do nothing, and what is
-    used then."""
+    """Returns ``body`` without variables that nothing reads and without blocks that do nothing, and
+    what is used then."""
     while True:
         uses = Uses(body)
         smaller = rewrite(body, partial(_kept, read=uses.variables))

@@ -54,7 +54,7 @@ def emit_c(
     artifact: Artifact, *, linked: bool = False, int_bits: IntBits = 32,
     target: Target | None = None,
 ) -> dict[str, str]:
-    """The C files of one model: base name → text, sorted by name.
+    """Returns the C files of one model: base name → text, sorted by name.
 
     ``linked``: the constants are in an object, see :mod:`crtexport.backends.constants`.
     ``int_bits``: the width of ``int``; where that is 16, pointers are taken to be no wider.
@@ -91,7 +91,7 @@ def _registry_purpose(artifact: Artifact) -> str:
 def _emit_model(
     artifact: Artifact, linked: bool, int_bits: IntBits, target: Target | None
 ) -> str:
-    """Sections with an empty line between them."""
+    """Returns ``<module>_lib0.c``: its sections with an empty line between them."""
     taken = _file_scope(artifact)
     constants = artifact.reached_constants
     table = table_symbol(artifact) if linked and constants else None
@@ -135,20 +135,21 @@ def _compiler_macros(artifact: Artifact) -> Iterator[str]:
 
 
 def _kernels(
-    artifact: Artifact, taken: frozenset[str], int_bits: IntBits, special: bool,
+    artifact: Artifact, file_names: frozenset[str], int_bits: IntBits, special: bool,
     target: Target | None,
 ) -> tuple[tuple[Helper, ...], list[str]]:
-    """The kernels and what they need. What another model of the package defines is declared only.
+    """Returns the kernels and the helpers that they need. Kernels that another model of the package
+    defines are declared only.
 
     ``special``: constants are infinite or no numbers.
     """
     lent, borrowed = artifact.common.lent, artifact.common.borrowed
     assembled: dict[str, str] = {}
     kernels = [
-        declare_kernel(f.kernel, f.symbol, taken) if f.symbol in borrowed
+        declare_kernel(f.kernel, f.symbol, file_names) if f.symbol in borrowed
         else print_kernel(
-            f.kernel, f.symbol, taken, shared=f.symbol in lent, int_bits=int_bits, target=target,
-            assembled=assembled,
+            f.kernel, f.symbol, file_names, shared=f.symbol in lent, int_bits=int_bits,
+            target=target, assembled=assembled,
         )
         for f in _used(artifact)
     ]
@@ -224,7 +225,7 @@ def _table_comment(constants: Sequence[Constant]) -> str:
 
 
 def _file_scope(artifact: Artifact) -> frozenset[str]:
-    """Every name with file scope. Raises CrtExportError when one is given twice."""
+    """Returns every name with file scope. Raises CrtExportError when one is given twice."""
     workspace = workspace_name(artifact)
     ends = [end for _, end, _ in abi.workspaces(artifact)] or [""]
     memory = (*(workspace + end for end in ends), state_name(artifact), table_symbol(artifact))

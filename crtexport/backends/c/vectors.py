@@ -20,7 +20,7 @@ _REGISTER_BYTES = 32
 
 
 def vector_type(type_: Scalar) -> str:
-    """The C name of a vector type."""
+    """Returns the C name of a vector type."""
     return f"crt_{type_.value}"
 
 
@@ -30,19 +30,19 @@ def arm_suffix(type_: Scalar) -> str:
 
 
 def condition(type_: Scalar) -> str:
-    """The preprocessor's question whether the processor has such vectors."""
+    """Returns the preprocessor's condition under which the processor has such vectors."""
     return _FLOATS if type_.is_float else _INTEGERS
 
 
 def types_key(type_: Scalar) -> str:
-    """The key of the text that has a vector type."""
+    """Returns the key of the text that defines a vector type."""
     if type_.itemsize == _MVE_BYTES:
         return TYPES
     return WIDE_TYPES if type_.itemsize == _REGISTER_BYTES else WIDEST_TYPES
 
 
 def types_text() -> dict[str, str]:
-    """The types by key, on machines with and without vectors."""
+    """Returns the definitions of the types by key, on processors with and without vectors."""
     narrow = [v for v in LANE_SOURCES if types_key(v) == TYPES]
     integers = [v for v in narrow if not v.is_float]
     floats = [v for v in narrow if v.is_float]
@@ -78,13 +78,13 @@ def _portable(type_: Scalar) -> str:
 
 
 def access_key(type_: Scalar, element: Scalar, *, stores: bool) -> str:
-    """The key of the function that loads or stores vectors of ``type_`` from such elements; also
-    its name after ``crt_``."""
+    """Returns the key of the function that loads or stores vectors of ``type_`` from such elements;
+    also its name after ``crt_``."""
     return f"{'store' if stores else 'load'}_{type_.value}_{element.value}"
 
 
 def accesses() -> dict[str, str]:
-    """The text of every such function by its key."""
+    """Returns the text of every such function by its key."""
     found = {}
     for type_, elements in LANE_SOURCES.items():
         for element in elements:
@@ -94,19 +94,21 @@ def accesses() -> dict[str, str]:
 
 
 def _names(type_: Scalar, element: Scalar) -> tuple[str, str]:
-    """(letter of the memory access, predicate of ``count`` lanes)"""
+    """Returns the letter of the memory access, and the predicate of ``count`` lanes."""
     return _BITS[element.itemsize], f"vctp{8 * type_.lane.itemsize}q((uint32_t)count)"
 
 
 def _guarded(type_: Scalar, arm: str, portable: str) -> str:
-    """The body for machines with MVE and without; vectors that it has not need no question."""
+    """Returns the body for processors with MVE and without. Vectors that MVE doesn't have need no
+    condition."""
     if type_.itemsize != _MVE_BYTES:
         return portable
     return f"#if {condition(type_)}\n{arm}#else\n{portable}#endif\n"
 
 
 def _narrow(type_: Scalar, element: Scalar) -> str:
-    """A vector of as many lanes as they are in memory, under the name ``crt_narrow``."""
+    """Returns the definition of a vector of as many lanes as they are in memory, under the name
+    ``crt_narrow``."""
     size = type_.lanes * element.itemsize
     return f"typedef {STORAGE[element]} crt_narrow __attribute__((vector_size({size})));"
 

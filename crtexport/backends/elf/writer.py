@@ -124,15 +124,15 @@ class _Object:
 
     def _add_symbols(self) -> dict[str, int]:
         """Adds symbol and string tables; returns the numbers of the symbols."""
-        found: list[tuple[str, int, int, int]] = []
+        symbols: list[tuple[str, int, int, int]] = []
         for index, header in enumerate(self._headers):
             if header.source is not None:
                 places = zip(header.source.data, header.source.offsets(), strict=False)
-                found += [(d.symbol, index, offset, d.size) for d, offset in places]
-        found.sort()
+                symbols += [(d.symbol, index, offset, d.size) for d, offset in places]
+        symbols.sort()
         strings = _Strings()
         table = bytearray(24 if self._word == 8 else 16)
-        for name, section, value, size in found:
+        for name, section, value, size in symbols:
             text = strings.add(name)
             if self._word == 8:
                 row = (text, _GLOBAL_OBJECT, _HIDDEN, section, value, size)
@@ -149,7 +149,7 @@ class _Object:
             ),
             _Header(".strtab", _SHT_STRTAB, content=bytes(strings.data)),
         ]
-        return {name: number for number, (name, *_) in enumerate(found, 1)}
+        return {name: number for number, (name, *_) in enumerate(symbols, 1)}
 
     def _add_relocations(self, target: int, section: Section, numbers: dict[str, int]) -> None:
         """Fills a section's zeros with the addresses of symbols."""

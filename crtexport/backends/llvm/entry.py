@@ -93,7 +93,7 @@ class Checks:
 
 
 def print_run(artifact: Artifact) -> str:
-    """``int32_t tvmgen_<m>_run([inputs *, outputs *][, workspace_pools *])``."""
+    """Returns ``int32_t tvmgen_<m>_run([inputs *, outputs *][, workspace_pools *])``."""
     structs = []
     if abi.takes_io(artifact):
         structs = [("inputs", len(artifact.inputs)), ("outputs", len(artifact.outputs))]
@@ -130,7 +130,7 @@ def print_reset(artifact: Artifact, module: ModuleText) -> str:
 
 
 def print_packed_reset(artifact: Artifact, module: ModuleText) -> str:
-    """``tvmgen_<m>_reset_packed``: the same in the packed convention."""
+    """Returns ``tvmgen_<m>_reset_packed``: the same in the packed convention."""
     checks, state = Checks(), f"@{state_symbol(artifact)}"
     own = abi.takes_state(artifact)
     checks.fail_if(f"icmp ne i32 %num_args, {int(own)}", abi.ERROR_ARGUMENTS)
@@ -168,7 +168,7 @@ def _check_code(checks: Checks, position: int, codes: Sequence[int]) -> None:
 
 
 def print_packed(artifact: Artifact, module: ModuleText) -> str:
-    """``tvmgen_<m>_run_packed``: the same with tensors, in the packed convention."""
+    """Returns ``tvmgen_<m>_run_packed``: the same with tensors, in the packed convention."""
     checks = Checks()
     arity = abi.packed_arity(artifact)
     checks.fail_if(f"icmp ne i32 %num_args, {arity}", abi.ERROR_ARGUMENTS)

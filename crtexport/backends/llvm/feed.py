@@ -17,7 +17,7 @@ def print_feed(
     artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
 ) -> Iterator[str]:
     """Yields the functions of an artifact whose input is given row by row."""
-    printer = _Printer(artifact, feed, module, callings)
+    printer = _FeedPrinter(artifact, feed, module, callings)
     yield printer.row()
     yield printer.rest()
     yield printer.main()
@@ -26,14 +26,14 @@ def print_feed(
     yield printer.finish()
 
 
-class _Printer:
+class _FeedPrinter:
     def __init__(
         self, artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
     ) -> None:
         self._artifact, self._feed = artifact, feed
         self._module, self._callings = module, callings
         self._index = value_type(Scalar.INDEX, module.target)
-        # Names of the parameters of main: inputs, outputs, memory of the caller's.
+        # Names of the parameters of main: inputs, outputs, the caller's memory.
         names = [f"%a{i}" for i in range(main_arity(artifact))]
         self._all, inputs = names, len(artifact.inputs)
         self._input = names[feed.index]
@@ -57,15 +57,15 @@ class _Printer:
         often this case has run before."""
         lines: list[str] = []
         segment, run = "%number", "0"
-        for number, (turn, row, position) in enumerate(self._feed.places()):
-            period, name = len(turn.segments), f"%turn{number}"
+        for number, (repeat, row, position) in enumerate(self._feed.places()):
+            period, name = len(repeat.segments), f"%turn{number}"
             lines += [
                 f"  {name}.there = icmp uge i32 %number, {row}",
                 f"  {name}.left = sub i32 %number, {row}",
-                f"  {name}.place = urem i32 {name}.left, {period}" if turn.times > 1
+                f"  {name}.place = urem i32 {name}.left, {period}" if repeat.times > 1
                 else f"  {name}.place = add i32 {name}.left, 0",
                 f"  {name}.inside = add i32 {name}.place, {position}",
-                f"  {name}.count = udiv i32 {name}.left, {period}" if turn.times > 1
+                f"  {name}.count = udiv i32 {name}.left, {period}" if repeat.times > 1
                 else f"  {name}.count = add i32 0, 0",
                 f"  {name}.segment = select i1 {name}.there, i32 {name}.inside, i32 {segment}",
                 f"  {name}.run = select i1 {name}.there, i32 {name}.count, i32 {run}",
@@ -132,7 +132,7 @@ class _Printer:
     # -- the C interface
 
     def begin(self) -> str:
-        """``int32_t tvmgen_<m>_begin([workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_begin([workspace_pools])``."""
         checks = Checks()
         pools = self._loaded(checks)
         return self._function(0, [], checks, [
@@ -141,7 +141,7 @@ class _Printer:
         ])
 
     def more(self) -> str:
-        """``int32_t tvmgen_<m>_feed(rows, count[, workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_feed(rows, count[, workspace_pools])``."""
         checks = Checks()
         checks.fail_if_null("%rows")
         pools = self._loaded(checks)
@@ -177,7 +177,7 @@ class _Printer:
         ]
 
     def finish(self) -> str:
-        """``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
+        """Returns ``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
         checks = Checks()
         checks.fail_if_null("%outputs")
         outputs = [

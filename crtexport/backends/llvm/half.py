@@ -72,7 +72,8 @@ def from_half(module: ModuleText) -> str:
 
 
 def to_half(module: ModuleText, real: str) -> str:
-    """The name of a function ``i16 (real)``, added to ``module``; ``real`` is float or double.
+    """Returns the name of a function ``i16 (real)``, added to ``module``; ``real`` is float or
+    double.
 
     ``magic`` is the power of two whose last place is half's smallest subnormal: adding it rounds.
     """

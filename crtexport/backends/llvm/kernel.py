@@ -17,6 +17,7 @@ from crtexport.backends.llvm.assembled import define_assembled
 from crtexport.backends.llvm.calling import Calling, bound_operand
 from crtexport.backends.llvm.cast import cast
 from crtexport.backends.llvm.fused import fused, has_fused
+from crtexport.backends.llvm.in_order import InOrder
 from crtexport.backends.llvm.types import (
     ModuleText,
     comment,
@@ -30,6 +31,7 @@ from crtexport.kir import language as kir
 from crtexport.kir.alignment import alignment
 from crtexport.kir.assembly.assemble import assembled
 from crtexport.kir.intrinsics.fma import FMA
+from crtexport.kir.intrinsics.in_order import IN_ORDER
 from crtexport.kir.intrinsics.registry import find_intrinsic
 from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 from crtexport.support.errors import CrtExportError
@@ -137,6 +139,7 @@ class _KernelPrinter:
         self._unsaved: dict[str, Scalar] = {}  # locals whose slots hold older values
         self._known: dict[str, str] = {}  # instructions on each way here, with their names
         self._called: set[str] = set()
+        self._in_order = InOrder(self._target, self._values, self._assign)
         self._vectors = False
         self._label = "entry"
         self._fresh = 0
@@ -146,16 +149,16 @@ class _KernelPrinter:
 
     def function(self, symbol: str, kernel: Kernel, linkage: Linkage, calling: Calling) -> str:
         self._kernel, self._symbol = kernel, symbol
-        given = {p: bound_operand(arg, self._target) for p, arg in calling.bound.items()}
+        operands = {p: bound_operand(arg, self._target) for p, arg in calling.bound.items()}
         params = []
         for position, buffer in enumerate(kernel.buffers):
-            self._add_buffer(buffer, given.get(position, f"%{buffer.name}"))
-            if position not in given:
+            self._add_buffer(buffer, operands.get(position, f"%{buffer.name}"))
+            if position not in operands:
                 alone = buffer.name not in kernel.overlapping
                 params.append(self._buffer_param(buffer, alone))
         for position, param in enumerate(kernel.params, len(kernel.buffers)):
-            self._values[param.name] = given.get(position, f"%{param.name}")
-            if position not in given:
+            self._values[param.name] = operands.get(position, f"%{param.name}")
+            if position not in operands:
                 params.append(f"{self._type(param.type)} noundef %{param.name}")
         self._body(kernel.body)
         words = [_KERNEL_ATTRIBUTES, *([_WITHOUT_CALLS] if self._vectors else []), "#0"]
@@ -402,6 +405,8 @@ class _KernelPrinter:
             return self._pure(
                 f"call float @{fused(self._module)}(float {a}, float {b}, float {c})"
             )
+        if intrinsic in IN_ORDER:
+            return self._in_order.compute(intrinsic, expr.args, self._expr)
         if expr.name not in self._called:
             self._called.add(expr.name)
             for line in intrinsic.llvm_declare.splitlines():
@@ -451,5 +456,6 @@ class _KernelPrinter:
         self._save_locals()
         self._line(terminator)
         self._lines.append(f"{label}:")
+        self._in_order.begin_block()
         self._label = label
         return label

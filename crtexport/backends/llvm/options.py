@@ -94,7 +94,7 @@ class Listing(Mapping[str, KnownOption]):
         return _NAME.search(self._text) is not None
 
 
-def combine(options: Iterable[Option], known: Mapping[str, KnownOption]) -> tuple[str, ...]:
+def combine(options: Iterable[Option], known_options: Mapping[str, KnownOption]) -> tuple[str, ...]:
     """Returns ``options`` as LLVM gets them: sorted, each once.
 
     Raises CrtExportError, which names the option and where it comes from, for one that this LLVM
@@ -103,7 +103,7 @@ def combine(options: Iterable[Option], known: Mapping[str, KnownOption]) -> tupl
     """
     chosen: dict[str, Option] = {}
     for option in options:
-        name = _checked(option, known)
+        name = _checked(option, known_options)
         other = chosen.setdefault(name, option)
         if _meaning(other) != _meaning(option):
             raise CrtExportError(
@@ -115,27 +115,27 @@ def combine(options: Iterable[Option], known: Mapping[str, KnownOption]) -> tupl
     return tuple(sorted(map(str, chosen.values())))
 
 
-def _checked(option: Option, known: Mapping[str, KnownOption]) -> str:
+def _checked(option: Option, known_options: Mapping[str, KnownOption]) -> str:
     """Returns the name under which ``option`` is compared with others."""
-    found = known.get(option.name)
-    if found is None:
-        close = difflib.get_close_matches(option.name, known, n=3)
+    definition = known_options.get(option.name)
+    if definition is None:
+        close = difflib.get_close_matches(option.name, known_options, n=3)
         hint = f"did you mean {' or '.join(f'-{name}' for name in close)}?" if close else None
         raise CrtExportError(
             f"this LLVM has no option -{option.name}", location=option.origin, hint=hint
         )
-    if found.only_prints:
+    if definition.only_prints:
         raise CrtExportError(
             f"-{option.name} only prints a text and generates nothing", location=option.origin,
             hint="leave it out",
         )
-    if found.takes_value and option.value is None:
+    if definition.takes_value and option.value is None:
         raise CrtExportError(
             f"-{option.name} needs a value", location=option.origin,
             hint=f"write -{option.name}=value",
         )
-    alias = found.alias_of
-    return alias if alias is not None and alias in known else option.name
+    alias = definition.alias_of
+    return alias if alias is not None and alias in known_options else option.name
 
 
 def _meaning(option: Option) -> str | bool:

@@ -254,7 +254,8 @@ class WorkerPool:
             worker.close()
 
     def _forget(self) -> None:
-        """After a fork: the workers are those of the parent, which goes on using them."""
+        """Forgets all workers after a fork: they are those of the parent, which goes on using
+        them."""
         self._lock = threading.Lock()
         self._foreign, self._idle = [*self._foreign, *self._idle, *self._lent], []
         self._lent = set()

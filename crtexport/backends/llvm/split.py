@@ -30,18 +30,18 @@ def partition(
     objects as hold about 300 statements each, those of loops aside whose instructions are given;
     small models are one object.
     """
-    given = features_of(target) is not None
+    assembled = features_of(target) is not None
     match split:
         case "none":
             return (artifact.own_functions,)
         case "operator":
             return ((), *((function,) for function in artifact.own_functions))
         case "auto":
-            if len(_groups(artifact.own_functions, given=given)) == 1:
+            if len(_groups(artifact.own_functions, assembled=assembled)) == 1:
                 return (artifact.own_functions,)
             staying = tuple(f for f in artifact.own_functions if not compiles_apart(f.symbol))
             leaving = [f for f in artifact.own_functions if f not in staying]
-            return (staying, *filter(None, _groups(leaving, given=given)))
+            return (staying, *filter(None, _groups(leaving, assembled=assembled)))
         case _:
             assert_never(split)
 
@@ -50,25 +50,26 @@ def processes(artifact: Artifact, split: Split, target: Target) -> int:
     """Returns the number of processes that the modules of ``artifact`` are worth."""
     if split == "none":
         return 1
-    return len(_groups(artifact.own_functions, given=features_of(target) is not None))
+    return len(_groups(artifact.own_functions, assembled=features_of(target) is not None))
 
 
-def _statements(body: Body, *, given: bool) -> int:
-    """``given``: loops that are marked so have instructions already."""
+def _statements(body: Body, *, assembled: bool) -> int:
+    """Returns the number of statements. ``assembled``: loops that are marked so have instructions
+    already, and count as one."""
     return sum(
         (not isinstance(stmt, Comment)) + (
-            0 if given and isinstance(stmt, For) and stmt.assembled
-            else sum(_statements(inner, given=given) for inner in bodies(stmt))
+            0 if assembled and isinstance(stmt, For) and stmt.assembled
+            else sum(_statements(inner, assembled=assembled) for inner in bodies(stmt))
         )
         for stmt in body
     )
 
 
-def _groups(functions: Sequence[Function], *, given: bool) -> list[tuple[Function, ...]]:
+def _groups(functions: Sequence[Function], *, assembled: bool) -> list[tuple[Function, ...]]:
     groups: list[tuple[Function, ...]] = [()]
     weight = 0
     for function in functions:
-        own = _statements(function.kernel.body, given=given)
+        own = _statements(function.kernel.body, assembled=assembled)
         if groups[-1] and weight + own > _WORTH:
             groups.append(())
             weight = 0

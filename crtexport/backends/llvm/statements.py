@@ -9,13 +9,13 @@ from crtexport.artifact import abi
 from crtexport.artifact.model import (
     Arg,
     Artifact,
-    Branch,
+    BranchStatement,
     ConstantArg,
     ExternalFunction,
     Feed,
     FunctionCall,
     InputArg,
-    Loop,
+    LoopStatement,
     OutputArg,
     Repeat,
     ScalarArg,
@@ -61,12 +61,12 @@ class StatementPrinter:
 
     @property
     def result(self) -> str:
-        """The type that the function returns."""
+        """Returns the type that the function returns."""
         return "i32" if self._contexts.fails else "void"
 
     @property
     def lines(self) -> list[str]:
-        """The body of the function."""
+        """Returns the body of the function."""
         return [*self._lines, *self._contexts.finish()]
 
     def begin(self, lines: Sequence[str]) -> None:
@@ -99,9 +99,9 @@ class StatementPrinter:
         match statement:
             case FunctionCall():
                 self._call(statement)
-            case Branch():
+            case BranchStatement():
                 self._branch(statement)
-            case Loop():
+            case LoopStatement():
                 self._loop(statement)
             case Repeat():
                 self._repeat(statement)
@@ -110,7 +110,7 @@ class StatementPrinter:
             case _:
                 assert_never(statement)
 
-    def _branch(self, branch: Branch[FunctionCall]) -> None:
+    def _branch(self, branch: BranchStatement[FunctionCall]) -> None:
         then, other, end = self._labels("then", "else", "end")
         self._test(branch.condition, branch.comment, then, other)
         for label, statements in ((then, branch.then), (other, branch.other)):
@@ -118,7 +118,7 @@ class StatementPrinter:
             self._lines.append(f"  br label %{end}")
         self._lines.append(f"{end}:")
 
-    def _loop(self, loop: Loop[FunctionCall]) -> None:
+    def _loop(self, loop: LoopStatement[FunctionCall]) -> None:
         test, body, end = self._labels("test", "body", "end")
         self._lines.append(f"  br label %{test}")
         self._block(test, loop.before)

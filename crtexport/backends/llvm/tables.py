@@ -29,7 +29,7 @@ class Tables:
         self, symbol: str, type_: str, value: str, *, addresses: bool = False,
         linkage: str = "internal unnamed_addr",
     ) -> str:
-        """A constant; ``addresses``: it holds some, and so needs relocations.
+        """Returns a constant; ``addresses``: it holds some, and so needs relocations.
 
         In position-independent code, such a table is where the loader may relocate it.
         """

@@ -21,7 +21,7 @@ _HALF_CONVERSIONS = frozenset({
     "+fp-armv8sp", "+fp-armv8d16", "+fp-armv8d16sp", "+mve.fp", "+zfhmin", "+zfh",
 })
 _VALUE, _DEFINED = re.compile(r"%\w+"), re.compile(r"(%\w+) = ")
-_WINDOW = 1 << 20  # bytes that are escaped at once: each one takes the room of a pointer
+_WINDOW = 1 << 20  # bytes that are escaped at once: each one takes as much memory as a pointer
 _ESCAPED = tuple(
     chr(b) if 0x20 <= b < 0x7F and chr(b) not in '"\\' else f"\\{b:02X}" for b in range(256)
 )
@@ -117,7 +117,7 @@ def numbered(function: str) -> str:
 
 
 def normalized_triple(target: Target) -> str:
-    """Returns ``target.triple`` in the four-part form that LLVM wants.
+    """Returns ``target.triple`` in the four-part form that LLVM takes.
 
     Arm's ``eabi`` becomes ``gnueabi``: the same ABI, but memory operations are called ``memcpy``
     and ``memset``, which every C library has, not ``__aeabi_memcpy``.

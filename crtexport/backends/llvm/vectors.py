@@ -56,7 +56,7 @@ def _memory(element: Scalar, type_: Scalar, module: ModuleText) -> str:
 
 
 def _mangled(vector: str) -> str:
-    """``<16 x i8>`` as names of intrinsics have it: ``v16i8``."""
+    """Returns ``<16 x i8>`` as names of intrinsics have it: ``v16i8``."""
     lanes, element = vector.strip("<>").split(" x ")
     return f"v{lanes}{'f32' if element == 'float' else element}"
 

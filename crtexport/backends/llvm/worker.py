@@ -57,7 +57,7 @@ def send(stream: IO[bytes], kind: bytes, data: bytes = b"") -> None:
 
 
 def receive(stream: IO[bytes]) -> tuple[bytes, bytes]:
-    """One message, as kind and data; two times nothing when the other side is gone."""
+    """Returns one message, as kind and data; both empty when the other side has ended."""
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return b"", b""
@@ -99,7 +99,7 @@ class _Compiler:
         )
 
     def compile(self, text: str) -> bytes:
-        """The object of one module."""
+        """Returns the object of one module."""
         module = self._llvm.parse_assembly(text)
         module.data_layout = str(self._machine.target_data)
         module.verify()
@@ -197,7 +197,7 @@ def _end_with(parent: int) -> None:
 
 
 def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-    known = b""
+    header = b""
     while True:
         kind, data = receive(stdin)
         if not kind:
@@ -214,8 +214,8 @@ def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
             continue
         try:
             head, _, text = data.partition(b"\n")
-            if head != known:
-                compiler, known = _Compiler(llvm, json.loads(head)), head
+            if head != header:
+                compiler, header = _Compiler(llvm, json.loads(head)), head
             answer = OBJECT, compiler.compile(text.decode())
         except RuntimeError as error:
             answer = ERROR, str(error).encode()

@@ -32,22 +32,23 @@ def read_pack(path: Path, device: str | None, core: str | None = None) -> Chip:
     Raises CrtExportError for files that aren't descriptions of packs, and for unknown names; the
     error suggests similar ones.
     """
-    found = dict(_devices(_parsed(path), _Inherited({}, ())))
-    if not found:
+    devices = dict(_devices(_parsed(path), _Inherited({}, ())))
+    if not devices:
         raise CrtExportError("the pack describes no devices", location=str(path))
-    if device is None and len(found) == 1:
-        (device,) = found
-    if device is None or device not in found:
-        near = difflib.get_close_matches(device or "", found, n=5, cutoff=0.4) or sorted(found)[:5]
+    if device is None and len(devices) == 1:
+        (device,) = devices
+    if device is None or device not in devices:
+        near = difflib.get_close_matches(device or "", devices, n=5, cutoff=0.4)
+        near = near or sorted(devices)[:5]
         raise CrtExportError(
             f"the pack has no device {device!r}" if device else "the pack has several devices",
             location=str(path),
-            hint=f"write --device with one of its {len(found)}: {', '.join(near)}"
-            + (", …" if len(near) < len(found) else ""),
+            hint=f"write --device with one of its {len(devices)}: {', '.join(near)}"
+            + (", …" if len(near) < len(devices) else ""),
         )
-    processor, name = _processor(found[device], core, path)
+    processor, name = _processor(devices[device], core, path)
     return Chip(device, processor.get("Dcore", ""), _family(processor),
-                _memories(found[device].memories, name, path))
+                _memories(devices[device].memories, name, path))
 
 
 def _parsed(path: Path) -> ET.Element:
@@ -158,8 +159,8 @@ def _writable(memory: dict[str, str]) -> bool:
     return memory.get("id", "").startswith("IRAM")
 
 
-def _overlaps(memory: Memory, others: dict[str, Memory]) -> bool:
+def _overlaps(memory: Memory, other_memories: dict[str, Memory]) -> bool:
     """Returns whether a memory shares addresses with another: vendors also list parts of memories
     as memories."""
     return any(memory.origin < one.origin + one.size and one.origin < memory.origin + memory.size
-               for one in others.values())
+               for one in other_memories.values())

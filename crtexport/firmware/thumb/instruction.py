@@ -11,7 +11,7 @@ FLOAT = 32
 """The number of the first register for floats."""
 
 
-class Kind(enum.Enum):
+class OpClass(enum.Enum):
     """Kinds of instructions that differ in their timing."""
 
     __hash__ = object.__hash__
@@ -42,7 +42,7 @@ class Decoded(Struct, frozen=True):
     it changes its base register. ``indexed``: its address is the sum of two registers."""
 
     size: int
-    kind: Kind = Kind.SIMPLE
+    kind: OpClass = OpClass.SIMPLE
     writes: frozenset[int] = frozenset()
     reads: frozenset[int] = frozenset()
     base: frozenset[int] = frozenset()
@@ -54,7 +54,7 @@ class Decoded(Struct, frozen=True):
     @property
     def accesses(self) -> bool:
         """Returns whether it is a load or a store."""
-        return self.kind in (Kind.LOAD, Kind.STORE)
+        return self.kind in (OpClass.LOAD, OpClass.STORE)
 
     @property
     def single(self) -> bool:
@@ -64,8 +64,8 @@ class Decoded(Struct, frozen=True):
     @property
     def may_branch(self) -> bool:
         """Returns whether another instruction than the next one may be executed after it."""
-        return self.kind in (Kind.BRANCH, Kind.TABLE_BRANCH) or (
-            self.kind is Kind.LOAD and PC in self.writes
+        return self.kind in (OpClass.BRANCH, OpClass.TABLE_BRANCH) or (
+            self.kind is OpClass.LOAD and PC in self.writes
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.firmware.thumb.instruction import LR, PC, SP, Decoded, Kind, listed, registers
+from crtexport.firmware.thumb.instruction import LR, PC, SP, Decoded, OpClass, listed, registers
 
 _COMPARES = (8, 10, 11)
 _ONE_OPERAND = (9, 15)
@@ -27,7 +27,7 @@ def decode(half: int) -> Decoded:
         case 8:
             return _processing(half, low, mid) if not half >> 10 & 1 else _special(half)
         case 9:
-            return Decoded(2, Kind.LOAD, registers(eight), registers(PC), registers(PC))
+            return Decoded(2, OpClass.LOAD, registers(eight), registers(PC), registers(PC))
         case 10 | 11:
             load = half >> 9 & 7 >= 3
             return _access(load, low, {mid, high}, indexed=True)
@@ -42,7 +42,7 @@ def decode(half: int) -> Decoded:
         case 24 | 25:
             return several(2, load=bool(half >> 11 & 1), base=eight, moved=listed(half & 0xFF))
         case _:
-            return Decoded(2, Kind.BRANCH)
+            return Decoded(2, OpClass.BRANCH)
 
 
 def several(
@@ -53,23 +53,24 @@ def several(
     updates = updates and not (load and base in moved)
     written = (moved if load else registers()) | (registers(base) if updates else registers())
     return Decoded(
-        size, Kind.LOAD if load else Kind.STORE, written,
+        size, OpClass.LOAD if load else OpClass.STORE, written,
         registers(base) | (registers() if load else moved), registers(base), count=len(moved),
         updates=updates,
     )
 
 
-def _simple(writes: set[int], reads: set[int], kind: Kind = Kind.SIMPLE) -> Decoded:
+def _simple(writes: set[int], reads: set[int], kind: OpClass = OpClass.SIMPLE) -> Decoded:
     return Decoded(2, kind, frozenset(writes), frozenset(reads))
 
 
 def _access(load: bool, register: int, base: set[int], *, indexed: bool = False) -> Decoded:
     if load:
         return Decoded(
-            2, Kind.LOAD, registers(register), frozenset(base), frozenset(base), indexed=indexed
+            2, OpClass.LOAD, registers(register), frozenset(base), frozenset(base), indexed=indexed
         )
     return Decoded(
-        2, Kind.STORE, registers(), frozenset({register, *base}), frozenset(base), indexed=indexed
+        2, OpClass.STORE, registers(), frozenset({register, *base}), frozenset(base),
+        indexed=indexed,
     )
 
 
@@ -79,7 +80,7 @@ def _processing(half: int, low: int, mid: int) -> Decoded:
         return _simple(set(), {low, mid})
     if operation in _ONE_OPERAND:
         return _simple({low}, {mid})
-    kind = Kind.MULTIPLY if operation == _MUL else Kind.SIMPLE
+    kind = OpClass.MULTIPLY if operation == _MUL else OpClass.SIMPLE
     return _simple({low}, {low, mid}, kind)
 
 
@@ -94,11 +95,11 @@ def _special(half: int) -> Decoded:
         case 2:
             return _simple({target}, {source}, _branch_if(target))
         case _:
-            return _simple({LR} if half >> 7 & 1 else set(), {source}, Kind.BRANCH)
+            return _simple({LR} if half >> 7 & 1 else set(), {source}, OpClass.BRANCH)
 
 
-def _branch_if(target: int) -> Kind:
-    return Kind.BRANCH if target == PC else Kind.SIMPLE
+def _branch_if(target: int) -> OpClass:
+    return OpClass.BRANCH if target == PC else OpClass.SIMPLE
 
 
 def _various(half: int, low: int, mid: int) -> Decoded:
@@ -106,7 +107,7 @@ def _various(half: int, low: int, mid: int) -> Decoded:
         case 0:
             return _simple({SP}, {SP})
         case 1 | 3 | 9 | 11:
-            return _simple(set(), {low}, Kind.BRANCH)
+            return _simple(set(), {low}, OpClass.BRANCH)
         case 2 | 10:
             return _simple({low}, {mid})
         case 4 | 5:
@@ -116,6 +117,6 @@ def _various(half: int, low: int, mid: int) -> Decoded:
             moved = listed(half & 0xFF) | (registers(PC) if half >> 8 & 1 else registers())
             return several(2, load=True, base=SP, moved=moved)
         case 15 if half & 15:
-            return Decoded(2, Kind.IT)
+            return Decoded(2, OpClass.IT)
         case _:
             return Decoded(2)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 
-from crtexport.firmware.thumb.instruction import PC, Decoded, Kind
+from crtexport.firmware.thumb.instruction import PC, Decoded, OpClass
 
 
 class Core(enum.Enum):
@@ -34,7 +34,8 @@ class Bound(enum.IntEnum):
 
 _DIVISION = (2, 7, 12)
 _LONG = {  # the M3's, by the values of factors
-    Kind.LONG_MULTIPLY: (3, 4, 5), Kind.LONG_ACCUMULATE: (4, 5, 7), Kind.ACCUMULATE: (2, 2, 2),
+    OpClass.LONG_MULTIPLY: (3, 4, 5), OpClass.LONG_ACCUMULATE: (4, 5, 7),
+    OpClass.ACCUMULATE: (2, 2, 2),
 }
 _REFILL = {Core.M0: 2, Core.M0PLUS: 1}
 """Additional cycles of a branch that is taken, on cores where the manual gives one number."""
@@ -64,15 +65,16 @@ def cycles(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bo
         took += 1
     if previous.kind in _FLOATS and previous.writes & instruction.reads:
         took += 1
-    if bound is Bound.HIGH and previous.kind in _PRODUCTS and instruction.kind is not Kind.IT and (
-        previous.writes & (instruction.reads - instruction.added)
+    if (
+        bound is Bound.HIGH and previous.kind in _PRODUCTS and instruction.kind is not OpClass.IT
+        and previous.writes & (instruction.reads - instruction.added)
     ):
         took += 1
     return took
 
 
-_FLOATS = (Kind.FLOAT, Kind.FLOAT_ACCUMULATE, Kind.FLOAT_DIVIDE, Kind.TWO_MOVES)
-_PRODUCTS = (Kind.MULTIPLY, Kind.ACCUMULATE, Kind.LONG_MULTIPLY, Kind.LONG_ACCUMULATE)
+_FLOATS = (OpClass.FLOAT, OpClass.FLOAT_ACCUMULATE, OpClass.FLOAT_DIVIDE, OpClass.TWO_MOVES)
+_PRODUCTS = (OpClass.MULTIPLY, OpClass.ACCUMULATE, OpClass.LONG_MULTIPLY, OpClass.LONG_ACCUMULATE)
 
 
 def _small(instruction: Decoded) -> int:
@@ -88,15 +90,15 @@ def _alone(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bo
     if instruction.accesses:
         return _access(instruction, previous, core, bound)
     match instruction.kind:
-        case Kind.TABLE_BRANCH | Kind.TWO_MOVES:
+        case OpClass.TABLE_BRANCH | OpClass.TWO_MOVES:
             return 2
-        case Kind.DIVIDE:
+        case OpClass.DIVIDE:
             return _DIVISION[bound]
-        case Kind.IT:
+        case OpClass.IT:
             return min(bound, 1)
-        case Kind.FLOAT_DIVIDE:
+        case OpClass.FLOAT_DIVIDE:
             return 14
-        case Kind.FLOAT_ACCUMULATE:
+        case OpClass.FLOAT_ACCUMULATE:
             return 3
         case _:
             long = core is Core.M3 and instruction.kind in _LONG
@@ -105,7 +107,7 @@ def _alone(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bo
 
 def _access(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bound) -> int:
     piped = previous is not None and _pipes(previous, instruction, core, bound)
-    if instruction.kind is Kind.STORE:
+    if instruction.kind is OpClass.STORE:
         return 2 if instruction.indexed and not piped else 1
     took = 2 if _waits(instruction, core, bound) or not piped else 1
     return took + (PC in instruction.base and bound is Bound.HIGH)
@@ -114,16 +116,17 @@ def _access(instruction: Decoded, previous: Decoded | None, core: Core, bound: B
 def _waits(instruction: Decoded, core: Core, bound: Bound) -> bool:
     """Returns whether a load doesn't overlap with other instructions because it changes its base.
     """
-    if instruction.kind is not Kind.LOAD or not instruction.updates:
+    if instruction.kind is not OpClass.LOAD or not instruction.updates:
         return False
     return bound is Bound.HIGH or core is Core.M3
 
 
 def _pipes(previous: Decoded, instruction: Decoded, core: Core, bound: Bound) -> bool:
     """Returns whether a load or store overlaps with the previous one."""
-    if not previous.single or (previous.kind is Kind.STORE and bound is not Bound.LOW):
+    if not previous.single or (previous.kind is OpClass.STORE and bound is not Bound.LOW):
         return False
     wanted = previous.writes & instruction.base
-    if previous.kind is Kind.LOAD and wanted and not (previous.updates and wanted <= previous.base):
+    updated = previous.updates and wanted <= previous.base
+    if previous.kind is OpClass.LOAD and wanted and not updated:
         return False
     return not _waits(previous, core, bound)

@@ -7,7 +7,7 @@ from crtexport.firmware.thumb.instruction import (
     LR,
     PC,
     Decoded,
-    Kind,
+    OpClass,
     listed,
     registers,
 )
@@ -37,7 +37,7 @@ def decode(first: int, second: int) -> Decoded:
     return Decoded(4)
 
 
-def _plain(writes: set[int], reads: set[int], kind: Kind = Kind.SIMPLE) -> Decoded:
+def _plain(writes: set[int], reads: set[int], kind: OpClass = OpClass.SIMPLE) -> Decoded:
     return Decoded(4, kind, frozenset(writes - {PC}), frozenset(reads - {PC}))
 
 
@@ -51,18 +51,18 @@ def _multiple(first: int, second: int) -> Decoded:
 def _dual(first: int, second: int) -> Decoded:
     base, target, other = first & 15, second >> 12, second >> 8 & 15
     if first & 0xFFF0 == 0xE8D0 and second & 0xFFE0 == 0xF000:
-        return Decoded(4, Kind.TABLE_BRANCH, registers(), registers(base, second & 15))
+        return Decoded(4, OpClass.TABLE_BRANCH, registers(), registers(base, second & 15))
     load = bool(first >> 4 & 1)
     if not first >> 8 & 1 and not first >> 5 & 1:  # exclusive
         written = registers(target if load else other)
-        return Decoded(4, Kind.LOAD if load else Kind.STORE, written, registers(base),
+        return Decoded(4, OpClass.LOAD if load else OpClass.STORE, written, registers(base),
                        registers(base))
     moved, updates = registers(target, other), bool(first >> 5 & 1)
     own = registers(base) if updates else registers()
     if load:
-        return Decoded(4, Kind.LOAD, moved | own, registers(base), registers(base), count=2,
+        return Decoded(4, OpClass.LOAD, moved | own, registers(base), registers(base), count=2,
                        updates=updates)
-    return Decoded(4, Kind.STORE, own, moved | registers(base), registers(base), count=2,
+    return Decoded(4, OpClass.STORE, own, moved | registers(base), registers(base), count=2,
                    updates=updates)
 
 
@@ -89,10 +89,10 @@ def _immediate(first: int, second: int) -> Decoded:
 
 def _branches(first: int, second: int) -> Decoded:
     if second >> 14 & 1 and second >> 12 & 1:  # BL
-        return Decoded(4, Kind.BRANCH, registers(LR))
+        return Decoded(4, OpClass.BRANCH, registers(LR))
     if not second >> 12 & 1 and first >> 6 & 14 == 14:  # no condition: barriers and the like
         return Decoded(4, writes=registers(second >> 8 & 15) if first >> 5 & 1 else registers())
-    return Decoded(4, Kind.BRANCH)
+    return Decoded(4, OpClass.BRANCH)
 
 
 def _single(first: int, second: int) -> Decoded:
@@ -105,9 +105,9 @@ def _single(first: int, second: int) -> Decoded:
     place = registers(base, second & 15) if indexed else registers(base)
     own = registers(base) if updates else registers()
     if load:
-        return Decoded(4, Kind.LOAD, registers(target) | own, place, place, updates=updates,
+        return Decoded(4, OpClass.LOAD, registers(target) | own, place, place, updates=updates,
                        indexed=indexed)
-    return Decoded(4, Kind.STORE, own, place | registers(target), place, updates=updates,
+    return Decoded(4, OpClass.STORE, own, place | registers(target), place, updates=updates,
                    indexed=indexed)
 
 
@@ -121,10 +121,10 @@ def _multiply(first: int, second: int) -> Decoded:
     added, target = second >> 12, second >> 8 & 15
     reads = registers(first & 15, second & 15)
     if added == PC:
-        return Decoded(4, Kind.MULTIPLY, registers(target), reads)
+        return Decoded(4, OpClass.MULTIPLY, registers(target), reads)
     plain = first >> 4 & 7 == 0  # MLA and MLS
     return Decoded(
-        4, Kind.ACCUMULATE if plain else Kind.MULTIPLY, registers(target),
+        4, OpClass.ACCUMULATE if plain else OpClass.MULTIPLY, registers(target),
         reads | registers(added), added=registers(added),
     )
 
@@ -133,11 +133,11 @@ def _long_multiply(first: int, second: int) -> Decoded:
     operation, low, high = first >> 4 & 7, second >> 12, second >> 8 & 15
     reads = registers(first & 15, second & 15)
     if operation in (1, 3):
-        return Decoded(4, Kind.DIVIDE, registers(high), reads)
+        return Decoded(4, OpClass.DIVIDE, registers(high), reads)
     both = registers(low, high)
     if operation in (0, 2):
-        return Decoded(4, Kind.LONG_MULTIPLY, both, reads)
-    return Decoded(4, Kind.LONG_ACCUMULATE, both, reads | both, added=both)
+        return Decoded(4, OpClass.LONG_MULTIPLY, both, reads)
+    return Decoded(4, OpClass.LONG_ACCUMULATE, both, reads | both, added=both)
 
 
 # ---- floats
@@ -153,7 +153,7 @@ def _coprocessor(first: int, second: int) -> Decoded:
         if second >> 4 & 1:
             return _float_move(first, second)
         return _float_operation(first, second, double)
-    return Decoded(4, Kind.FLOAT)
+    return Decoded(4, OpClass.FLOAT)
 
 
 def _number(high: int, low: int, double: bool) -> frozenset[int]:
@@ -169,7 +169,7 @@ def _float_access(first: int, second: int, double: bool) -> Decoded:
     if first >> 5 & 0x7 == 2 and not first >> 8 & 1 and first >> 5 & 15 == 2:
         pair = registers(second >> 12, base)  # two general registers from or to floats
         none = registers()
-        return Decoded(4, Kind.TWO_MOVES, pair if load else none, none if load else pair)
+        return Decoded(4, OpClass.TWO_MOVES, pair if load else none, none if load else pair)
     begin = min(_number(second >> 12, first >> 6 & 1, double))
     if first >> 8 & 1 and not updates:  # VLDR, VSTR
         moved = _number(second >> 12, first >> 6 & 1, double)
@@ -179,9 +179,9 @@ def _float_access(first: int, second: int, double: bool) -> Decoded:
         moved = frozenset(range(begin, begin + count))
     own = registers(base) if updates else registers()
     if load:
-        return Decoded(4, Kind.LOAD, moved | own, registers(base), registers(base), count=count,
+        return Decoded(4, OpClass.LOAD, moved | own, registers(base), registers(base), count=count,
                        updates=updates)
-    return Decoded(4, Kind.STORE, own, moved | registers(base), registers(base), count=count,
+    return Decoded(4, OpClass.STORE, own, moved | registers(base), registers(base), count=count,
                    updates=updates)
 
 
@@ -191,9 +191,9 @@ def _float_move(first: int, second: int) -> Decoded:
     own = _number(first & 15, second >> 7 & 1, double=False)
     if first >> 4 & 1:
         if first >> 5 & 7 == 7:
-            return Decoded(4, Kind.FLOAT, general)
-        return Decoded(4, Kind.FLOAT, general, own)
-    return Decoded(4, Kind.FLOAT, own, general)
+            return Decoded(4, OpClass.FLOAT, general)
+        return Decoded(4, OpClass.FLOAT, general, own)
+    return Decoded(4, OpClass.FLOAT, own, general)
 
 
 def _float_operation(first: int, second: int, double: bool) -> Decoded:
@@ -203,16 +203,16 @@ def _float_operation(first: int, second: int, double: bool) -> Decoded:
     operation, more = first >> 4 & 11, second >> 6 & 1
     match operation:
         case 0 | 1 | 9 | 10:  # VMLA, VMLS, VNMLA, VNMLS, VFMA and the like
-            return Decoded(4, Kind.FLOAT_ACCUMULATE, target, target | a | b, added=target)
+            return Decoded(4, OpClass.FLOAT_ACCUMULATE, target, target | a | b, added=target)
         case 2 | 3:
-            return Decoded(4, Kind.FLOAT, target, a | b)
+            return Decoded(4, OpClass.FLOAT, target, a | b)
         case 8:
-            return Decoded(4, Kind.FLOAT_DIVIDE, target, a | b)
+            return Decoded(4, OpClass.FLOAT_DIVIDE, target, a | b)
         case 11 if not more:  # VMOV of a number
-            return Decoded(4, Kind.FLOAT, target)
+            return Decoded(4, OpClass.FLOAT, target)
         case _:
             root = first & 15 == 1 and second >> 7 & 1
             compares = first & 15 in (4, 5)
             if compares:
-                return Decoded(4, Kind.FLOAT, registers(), target | b)
-            return Decoded(4, Kind.FLOAT_DIVIDE if root else Kind.FLOAT, target, b)
+                return Decoded(4, OpClass.FLOAT, registers(), target | b)
+            return Decoded(4, OpClass.FLOAT_DIVIDE if root else OpClass.FLOAT, target, b)

@@ -141,7 +141,7 @@ def _readers(folder: Path) -> dict[str, set[str]]:
     objects = [
         *folder.glob("crtexport/*/lib/*.o"), *folder.rglob("crtexport_*.dir/**/*.obj"),
     ]
-    found: dict[str, set[str]] = defaultdict(set)
+    readers: dict[str, set[str]] = defaultdict(set)
     for path in sorted(set(objects)):
         with path.open("rb") as stream:
             elf = ELFFile(stream)
@@ -160,5 +160,5 @@ def _readers(folder: Path) -> dict[str, set[str]]:
                     if target["st_info"]["type"] == "STT_SECTION":
                         name = elf.get_section(target["st_shndx"]).name
                     name = re.sub(r"^\.rodata\.", "", name)
-                    found[name].add(function.removeprefix(".text."))
-    return found
+                    readers[name].add(function.removeprefix(".text."))
+    return readers

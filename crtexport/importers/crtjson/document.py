@@ -163,7 +163,7 @@ class ProgramModel(Keys, frozen=True, kw_only=True):
 
 class ModuleModel(Keys, frozen=True, kw_only=True):
     """An external module, compiled by another tool: ``files`` beside the model with ``functions``
-    in them or, for the kind device-image, ``programs`` of devices; nodes of the operator External
+    in them or, for the kind device-image, ``programs`` for devices; nodes of the operator External
     call the functions. The kind ethos-u has the driver's function alone, which nodes of the
     operator EthosU call."""
 

@@ -110,7 +110,7 @@ class _JsonWriter:
     def _graph_lines(
         self, graph: Graph, fields: dict[str, Any], within: str, indent: str
     ) -> list[str]:
-        """``graph`` as an object after ``fields``; ``within``: the keys that lead to it."""
+        """Returns ``graph`` as an object after ``fields``; ``within``: the keys that lead to it."""
         names = _unique(tensor.name for tensor in graph.tensors)
         fields = {
             **fields,
@@ -210,9 +210,9 @@ def _unique(names: Iterable[str]) -> list[str]:
     return result
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, used_names: set[str]) -> str:
     count = 2
-    while f"{name}#{count}" in taken:
+    while f"{name}#{count}" in used_names:
         count += 1
     return f"{name}#{count}"
 

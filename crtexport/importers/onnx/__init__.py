@@ -13,12 +13,12 @@ from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.formats import ReadOptions
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.compared_results import LayerResults, places_of, result_names
+from crtexport.importers.onnx.dataflow import Dataflow
 from crtexport.importers.onnx.integer_operators import with_integer_operators
 from crtexport.importers.onnx.interface import read_inputs, read_outputs
 from crtexport.importers.onnx.messages import GraphInfo, OnnxModelInfo
 from crtexport.importers.onnx.messages import read as read_message
 from crtexport.importers.onnx.registry import load_table
-from crtexport.importers.onnx.surroundings import Surroundings
 from crtexport.importers.onnx.values import Value
 from crtexport.importers.onnx.walk import CallFrame, NameScope, Walker, versions
 from crtexport.importers.onnx.wire import Span
@@ -121,7 +121,7 @@ def _walked(
     for name, value in values.items():
         scope.define(name, value)
     names = [output.name for output in graph.outputs]
-    frame = CallFrame(scope, versions(model.opsets), {}, Surroundings(graph.nodes, names))
+    frame = CallFrame(scope, versions(model.opsets), {}, Dataflow(graph.nodes, names))
     Walker(
         builder, model, path, allow_outside=options.allow_outside,
         integer_weights=options.numerics in (None, Numerics.ORT),

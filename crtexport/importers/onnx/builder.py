@@ -73,7 +73,7 @@ class Builder:
         self.bits: dict[int, int] = {}
         """The bits of integers that have fewer than their byte, as int4 has."""
         self.counts: set[int] = set()
-        """Integers that are never negative, since they count the rounds of a loop."""
+        """Integers that are never negative, since they count the iterations of a loop."""
         self._quantized: dict[tuple[int, DType, Quantization], int] = {}
 
     # -- tensors

@@ -20,7 +20,7 @@ _MOST_NODES = 64
 """The most nodes of a function that becomes a table."""
 
 
-class Network(Protocol):
+class NetworkIntegers(Protocol):
     """Facts about the network: its tensors, their producers, and the integers behind real values.
     """
 
@@ -32,12 +32,12 @@ class Network(Protocol):
 
 
 def table_of(
-    network: Network, source: int, target: TensorType
+    network: NetworkIntegers, source: int, target: TensorType
 ) -> tuple[int, npt.NDArray[np.int8]] | None:
     """Returns (tensor, table) if each element of ``source`` is a function of one element of an int8
     tensor; else None. The table has the results for all 256 values, from the lowest on, as int8 at
     the scale of ``target``."""
-    function = _Function(network)
+    function = _ByteFunction(network)
     values = function.values(source)
     quant = target.quant
     if function.argument is None or values is None or values.shape != (256,) or quant is None:
@@ -50,10 +50,10 @@ def table_of(
     return function.argument, results.astype(np.int8)
 
 
-class _Function:
+class _ByteFunction:
     """Evaluates a function of one 8-bit tensor, ``argument``, which is found on the way."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkIntegers) -> None:
         self._network = network
         self._nodes = 0
         self.argument: int | None = None
@@ -62,9 +62,9 @@ class _Function:
         """Returns the values of ``tensor``: one for each of the argument's 256 values, or a single
         number; None if it is neither a function of the argument nor constant."""
         network = self._network
-        known = network.tensors[tensor]
-        if known.constant is not None and known.type.elements == 1:
-            return known.constant.array(known.type).reshape(())
+        described = network.tensors[tensor]
+        if described.constant is not None and described.type.elements == 1:
+            return described.constant.array(described.type).reshape(())
         argument = network.bytes_of(tensor)
         if argument is not None and network.tensors[argument].constant is None:
             if self.argument not in (None, argument):
@@ -75,11 +75,13 @@ class _Function:
         self._nodes += 1
         if node is None or self._nodes > _MOST_NODES or not isinstance(
             node.op, ops.Elementwise
-        ) or known.type.dtype not in (DType.FLOAT32, DType.BOOL):
+        ) or described.type.dtype not in (DType.FLOAT32, DType.BOOL):
             return None
         inputs = [None if t is None else self.values(t) for t in node.inputs]
         arrays = [array for array in inputs if array is not None]
-        return _applied(node.op, arrays, known.type.dtype) if len(arrays) == len(inputs) else None
+        if len(arrays) != len(inputs):
+            return None
+        return _applied(node.op, arrays, described.type.dtype)
 
 
 def _reals(type_: TensorType) -> Array:

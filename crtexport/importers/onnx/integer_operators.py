@@ -175,16 +175,18 @@ class _Rewriting:
     def _quantize(self, node: Node) -> bool:
         """Replaces a Quantize and the operator before it; returns whether that was possible."""
         source, target = node.inputs[0] or 0, node.outputs[0]
-        given = self.real.get(source)
-        if given is not None and self.type(given) == self.type(target):
+        integers = self.real.get(source)
+        if integers is not None and self.type(integers) == self.type(target):
             if target not in self._graph.outputs:
-                self._same[target] = given
+                self._same[target] = integers
             else:
-                same = ops.Reshape(self.type(given).shape)
-                self.nodes.append(replace(node, op=same, inputs=(given,)))
+                same = ops.Reshape(self.type(integers).shape)
+                self.nodes.append(replace(node, op=same, inputs=(integers,)))
             return True
-        if given is not None and self.quant(given).per_tensor and self._scales(given, target):
-            self.nodes.append(replace(node, inputs=(given,)))
+        if integers is not None and (
+            self.quant(integers).per_tensor and self._scales(integers, target)
+        ):
+            self.nodes.append(replace(node, inputs=(integers,)))
             return True
         if self.type(target).dtype is DType.INT8 and (
             self._as_layer(source, target) or self._as_table(source, target)

@@ -17,7 +17,7 @@ def integer_weights(
 ) -> tuple[Value, Value | None]:
     """Returns the weights of a layer as the real numbers of int8 with one scale and zero point, and
     its bias as those of int32 on the scale of the products, where ONNX Runtime's optimizer has such
-    (:meth:`Surroundings.scale_before`, also for ``clamped``); elsewhere as they are.
+    (:meth:`Dataflow.scale_before`, also for ``clamped``); elsewhere as they are.
 
     ``result``: the name of the sum, if another node adds the bias (default: the node's own result).
     """

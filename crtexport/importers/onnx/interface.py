@@ -40,11 +40,11 @@ def read_inputs(
     values: dict[str, Value] = {}
     tensors: list[int] = []
     images = _images(graph) if choices.layout == "nhwc" else set[str]()
-    said: set[str] = set()
+    notes: set[str] = set()
     for info in listed:
         builder.name = info.name
         try:
-            dtype, shape = _type(info, choices, said)
+            dtype, shape = _type(info, choices, notes)
             if info.name in choices.values:
                 values[info.name] = _bound(builder, choices.values[info.name], dtype, shape)
                 builder.narrow(values[info.name].tensor, _bits(info))
@@ -64,8 +64,8 @@ def read_inputs(
             tensors.append(tensor)
         except CrtExportError as error:
             raise error.within(f"input {info.name!r}") from error.__cause__
-    if said:
-        _log.warning("%s", "; ".join(sorted(said)))
+    if notes:
+        _log.warning("%s", "; ".join(sorted(notes)))
     return values, tensors
 
 

@@ -24,7 +24,7 @@ _ACTIVATIONS: Mapping[tuple[float, float], ops.Activation] = {
 _EVERYTHING = -np.inf, np.inf
 
 
-class Network(Protocol):
+class NetworkReaders(Protocol):
     """Facts about the network: its tensors, who computes them, and how often they are read."""
 
     tensors: list[Tensor]
@@ -65,7 +65,7 @@ class LayerEnd(Struct, frozen=True):
         return np.clip(np.arange(least, most + 1), *ends).astype(np.int8)
 
 
-def end_of(network: Network, source: int) -> LayerEnd | None:
+def end_of(network: NetworkReaders, source: int) -> LayerEnd | None:
     """Returns the layer and the nodes that end in tensor ``source``; None if another node reads a
     result between them."""
     low, high = _EVERYTHING
@@ -86,7 +86,7 @@ def end_of(network: Network, source: int) -> LayerEnd | None:
         source, bias = added
 
 
-def _limits(network: Network, node: Node) -> tuple[float, float] | None:
+def _limits(network: NetworkReaders, node: Node) -> tuple[float, float] | None:
     """Returns the limits of a clamp of its first input."""
     if type(node.op) in _RANGES:
         return _RANGES[type(node.op)]
@@ -101,7 +101,7 @@ def _limits(network: Network, node: Node) -> tuple[float, float] | None:
     return (limit, np.inf) if isinstance(node.op, ops.Maximum) else (-np.inf, limit)
 
 
-def _added(network: Network, node: Node) -> tuple[int, int] | None:
+def _added(network: NetworkReaders, node: Node) -> tuple[int, int] | None:
     """Returns the computed and the constant input of a sum, where another layer computes the first.
     """
     if node.op != ops.Add() or len(node.inputs) != 2:

@@ -34,23 +34,24 @@ def read(kind: type[M], span: Span, depth: int = 0) -> M:
     says. Raises CrtExportError for bytes that are no such message."""
     if depth > _DEEPEST:
         raise CrtExportError(f"the file's messages are nested more than {_DEEPEST} deep")
-    found: dict[str, Any] = {}
+    collected: dict[str, Any] = {}
     for field in span.fields():
         known = kind.FIELDS.get(field.number)
         if known is None:
             continue
         name, of = known
         if not isinstance(of, list):
-            found[name] = _value(of, field, depth)
+            collected[name] = _value(of, field, depth)
         elif of[0] == "integers":
-            found.setdefault(name, []).extend(field.integers().tolist())
+            collected.setdefault(name, []).extend(field.integers().tolist())
         elif of[0] == "f32s":
             values = np.frombuffer(field.fixed(4).content(), "<f4")
-            found.setdefault(name, []).extend(values.tolist())
+            collected.setdefault(name, []).extend(values.tolist())
         else:
-            found.setdefault(name, []).append(_value(of[0], field, depth))
+            collected.setdefault(name, []).append(_value(of[0], field, depth))
     return kind(**{
-        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in collected.items()
     })
 
 

@@ -58,7 +58,7 @@ class OnnxNode:
     """A node: its inputs as values, its attributes, the version of its operator set, and what adds
     operators to the Graph.
 
-    Attributes that nobody asks for are refused afterwards (:meth:`check_attributes`).
+    Attributes that nothing reads are refused afterwards (:meth:`check_attributes`).
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class OnnxNode:
         self._asked.update(names)
 
     def check_attributes(self) -> None:
-        """Raises CrtExportError for attributes that nobody has asked for: they may mean anything.
+        """Raises CrtExportError for attributes that nothing has read: they may mean anything.
         """
         for name in self._attributes:
             if name not in self._asked:

@@ -82,7 +82,7 @@ class OtherFloats:
         return self._builder.type(value.tensor).dtype
 
     def _note_cast(self, source: Value, result: Value | None) -> None:
-        """A double that was made of a float32 is that."""
+        """Notes that a double that was made of a float32 is that."""
         if result is not None and self._dtype(result) is DType.FLOAT64 and (
             replace(result, tensor=source.tensor) == source and self._dtype(source) is DType.FLOAT32
         ):

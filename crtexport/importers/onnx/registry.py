@@ -65,7 +65,7 @@ FAMILIES = (
 class OperatorReader(Struct, frozen=True):
     """One row: the function, and the least and the largest number of inputs (None: any).
 
-    ``image``: it takes an image whose channels the kernels want last, which is what
+    ``image``: it takes an image whose channels are last in kernels, which is what
     ``--input-layout nhwc`` looks for. ``follows``: its first output has the axes of its first
     input, so that an image stays one. ``oldest``: the first opset whose meaning is read.
     """

@@ -1,6 +1,6 @@
 """Values that names of an ONNX graph stand for: a tensor of the Graph, and how its axes lie in it.
 
-ONNX counts channels before rows and columns (NCHW); the kernels want them last (NHWC). Instead of
+ONNX counts channels before rows and columns (NCHW); kernels have them last (NHWC). Instead of
 moving elements back and forth, a value remembers the order. Its elements are stored as a row of
 *atoms*, sizes whose product is their number; each axis that the ONNX graph knows is a sequence of
 atoms, the slowest first. So a Transpose only renames axes, a Reshape splits and joins them, and
@@ -33,7 +33,7 @@ class Value(Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """The shape as ONNX has it."""
+        """Returns the shape as ONNX has it."""
         return tuple(prod(self.atoms[atom] for atom in axis) for axis in self.axes)
 
     @property
@@ -82,22 +82,22 @@ class Value(Struct, frozen=True):
         if 0 in shape:
             return Value(self.tensor, tuple(shape), tuple((i,) for i in range(len(shape))))
         for wanted in shape:
-            left, axis = wanted, list[int]()
-            while left > 1:
+            remaining, axis = wanted, list[int]()
+            while remaining > 1:
                 if not queue:
                     return None
                 atom, size = queue.pop()
-                if left % size == 0:
-                    taken = size
-                elif size % left == 0:
-                    taken = left
-                    queue.append((atom, size // left))
+                if remaining % size == 0:
+                    size_of_axis = size
+                elif size % remaining == 0:
+                    size_of_axis = remaining
+                    queue.append((atom, size // remaining))
                 else:
                     return None
                 pieces[atom].append(len(sizes))
                 axis.append(len(sizes))
-                sizes.append(taken)
-                left //= taken
+                sizes.append(size_of_axis)
+                remaining //= size_of_axis
             axes.append(axis)
         return _numbered(self.tensor, sizes, pieces, axes, self._anchors())
 

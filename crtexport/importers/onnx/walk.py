@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.constants import bits_of, sparse_array, tensor_constant
+from crtexport.importers.onnx.dataflow import Dataflow
 from crtexport.importers.onnx.domains import ONNX, domain_of
 from crtexport.importers.onnx.messages import (
     Attribute,
@@ -28,7 +29,6 @@ from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.other_floats import OtherFloats
 from crtexport.importers.onnx.registry import OperatorReader, find, unknown
-from crtexport.importers.onnx.surroundings import Surroundings
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.support.errors import CrtExportError
 
@@ -83,13 +83,13 @@ class NestedScope(NameScope):
 
 
 class CallFrame(Struct, frozen=True):
-    """The place of a walk: names, versions of operators, the attributes of the function, the nodes
-    around, and how deep this is."""
+    """The place of a walk: names, versions of operators, the attributes of the function, who
+    computes and reads a name, and how deep this is."""
 
     scope: NameScope
     opsets: Opsets
     attributes: Mapping[str, Attribute]
-    around: Surroundings
+    dataflow: Dataflow
     depth: int = 0
     place: tuple[str, ...] = ()
 
@@ -109,7 +109,7 @@ class Walker:
             (domain_of(f.domain), f.name, f.overload): f for f in model.functions
         }
         self._count = 0
-        self._frame = CallFrame(NameScope(), {}, {}, Surroundings())
+        self._frame = CallFrame(NameScope(), {}, {}, Dataflow())
 
     # -- tensors of the file
 
@@ -209,12 +209,12 @@ class Walker:
     def uses(self, name: str) -> int:
         """Returns how often nodes of the current graph, and those inside of them, read a name;
         graph outputs count, too."""
-        return self._frame.around.reads.get(name, 0)
+        return self._frame.dataflow.reads.get(name, 0)
 
     def added(self, name: str, *, first: bool = False) -> tuple[Value, str] | None:
-        """Returns what is added to a result (:meth:`Surroundings.added`), if it is known by now,
+        """Returns what is added to a result (:meth:`Dataflow.added`), if it is known by now,
         and the name of the sum."""
-        found = self._frame.around.added(name, first=first)
+        found = self._frame.dataflow.added(name, first=first)
         if found is None or found[0] not in self._frame.scope:
             return None
         return self._frame.scope[found[0]], found[1]
@@ -223,11 +223,11 @@ class Walker:
         self, name: str, result: str | None = None, *, clamped: bool = True
     ) -> Value | None:
         """Returns the scale of the integers before the layer that computes ``name``, if its weights
-        are to become integers, too (:meth:`Surroundings.scale_before`). ``result``: the name of the
+        are to become integers, too (:meth:`Dataflow.scale_before`). ``result``: the name of the
         sum, if another node adds the bias."""
         if not self._integer_weights:
             return None
-        scale = self._frame.around.scale_before(name, result or name, clamped=clamped)
+        scale = self._frame.dataflow.scale_before(name, result or name, clamped=clamped)
         return None if scale is None else self._frame.scope[scale]
 
     def _deeper(
@@ -242,7 +242,7 @@ class Walker:
             )
         names = [output if isinstance(output, str) else output.name for output in outputs]
         return replace(
-            frame, scope=scope, around=Surroundings(nodes, names), depth=frame.depth + 1,
+            frame, scope=scope, dataflow=Dataflow(nodes, names), depth=frame.depth + 1,
             place=(*frame.place, self.builder.origin), **changes,
         )
 

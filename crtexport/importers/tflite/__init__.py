@@ -24,9 +24,9 @@ from crtexport.importers.tflite.subgraphs import (
     BUILTIN,
     DECODE,
     EXPANDED,
-    Caller,
     Imported,
     Reading,
+    SubgraphCaller,
     with_file_numbers,
 )
 from crtexport.importers.tflite.tensors import TensorTable
@@ -165,21 +165,21 @@ class _Importer:
                 yield code, known or f"operator code {code}"
 
     def load(self, number: int) -> Subgraph:
-        """A subgraph of the file, its tensors not yet read."""
+        """Returns a subgraph of the file, its tensors not yet read."""
         if not 0 <= number < self._count:
             raise CrtExportError(f"there is no subgraph {number}; the file has {self._count}")
-        known = self._loaded.get(number)
-        table = known.table if known else self._subgraphs[number]
+        subgraph = self._loaded.get(number)
+        table = subgraph.table if subgraph else self._subgraphs[number]
         tensors = TensorTable(
             self._buffers, table, self._path, self._size, () if number else self._planned
         )
-        if known is not None:
-            return replace(known, tensors=tensors)
+        if subgraph is not None:
+            return replace(subgraph, tensors=tensors)
         operators = tuple(table.operators)
-        known = Subgraph(table, tensors, operators, tuple(self._codes(operators)))
-        self._refuse_unsupported(known)
-        self._loaded[number] = known
-        return known
+        subgraph = Subgraph(table, tensors, operators, tuple(self._codes(operators)))
+        self._refuse_unsupported(subgraph)
+        self._loaded[number] = subgraph
+        return subgraph
 
     def decoder(self, code: int, name: str) -> Decoder | None:
         """Returns the decoder of an operator, given its code and readable name; None for an unknown
@@ -189,9 +189,9 @@ class _Importer:
         return DECODERS.get(code)
 
     def graph(self) -> Graph:
-        """The first subgraph, with those that it runs."""
+        """Returns the first subgraph, with those that it runs."""
         initial = initial_values(self.load(0), self.load)
-        reading = Reading(self, 0, Caller((), (0,)), initial)
+        reading = Reading(self, 0, SubgraphCaller((), (0,)), initial)
         graph = with_limits(with_pauses(reading.imported(self._signature_names).graph))
         self.numbers = reading.numbers
         if len(self._loaded) < self._count:
@@ -203,8 +203,8 @@ class _Importer:
         modules = (ethosu.module(made_for),) if made_for else ()
         return replace(lend(graph), name=text(self._path.stem), modules=modules)
 
-    def nested(self, number: int, caller: Caller) -> Imported:
-        """A subgraph that an operator runs."""
+    def nested(self, number: int, caller: SubgraphCaller) -> Imported:
+        """Returns a subgraph that an operator runs."""
         if len(caller.path) > MAX_DEPTH:
             raise CrtExportError(f"subgraphs are nested more than {MAX_DEPTH} deep")
         key = (number, caller.handles)
@@ -233,7 +233,7 @@ class _Importer:
         return result
 
     def _refuse_unsupported(self, subgraph: Subgraph) -> None:
-        found: dict[str, list[str]] = {}
+        unsupported: dict[str, list[str]] = {}
         known = spectra(subgraph)
         read = {*known, *(index for one in known.values() for index in one.slices)}
         for index, (operator, (code, name)) in enumerate(
@@ -242,13 +242,13 @@ class _Importer:
             without = code in _WITHOUT_DECODER or name in _EXPANDED or index in read
             if self.decoder(code, name) is None and not without:
                 called = self._called(subgraph.tensors, operator.outputs)
-                found.setdefault(name, []).append(f"operator {index}{called}")
-        if not found:
+                unsupported.setdefault(name, []).append(f"operator {index}{called}")
+        if not unsupported:
             return
-        for name in found:
+        for name in unsupported:
             _refuse_other_runtimes(name)
-        lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
-        count = sum(map(len, found.values()))
+        lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in unsupported.items()]
+        count = sum(map(len, unsupported.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
         custom = ", ".join(sorted((*_CUSTOM_DECODERS, *EXPANDED, decode.NAME)))
         raise CrtExportError(

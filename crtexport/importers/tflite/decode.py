@@ -128,8 +128,8 @@ def _pruned(codes: Bytes, table: Bytes, type_: TensorType) -> Array:
 
 
 def _huffman(codes: Bytes, header: Bytes, table: Bytes, type_: TensorType) -> Array:
-    """An entry of the tables is a symbol with the bits of its codeword that belong to the last
-    table, or the offset of the next table with the bits that index it."""
+    """Returns the decoded numbers. An entry of the tables is a symbol with the bits of its codeword
+    that belong to the last table, or the offset of the next table with the bits that index it."""
     if type_.dtype not in _NARROW:
         raise CrtExportError(f"{type_} has no codewords")
     wide = bool(header[_PARAMETERS] & 1)

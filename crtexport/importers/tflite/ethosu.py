@@ -109,21 +109,21 @@ def _place(source: SourceOperator, tensor: int | None, arena: int) -> int:
     memory = source.inputs[_ARENA]
     if tensor is None or memory is None:
         raise CrtExportError("an input is missing")
-    found, base = source.tensors.place(tensor), source.tensors.place(memory)
+    offset, base = source.tensors.place(tensor), source.tensors.place(memory)
     name = source.tensors.tensor(tensor).name
-    if found is None or base is None:
+    if offset is None or base is None:
         raise CrtExportError(
             f"the file doesn't say where in the arena {name!r} lies",
             hint=f"Vela writes this as metadata {_ALLOCATION}; other tools must keep it",
         )
-    if not 0 <= found - base <= arena:
-        raise CrtExportError(f"{name!r} lies at {found}, outside of the arena")
-    if (found - base) % ETHOS_U_ALIGN:
+    if not 0 <= offset - base <= arena:
+        raise CrtExportError(f"{name!r} lies at {offset}, outside of the arena")
+    if (offset - base) % ETHOS_U_ALIGN:
         raise CrtExportError(
-            f"{name!r} lies at byte {found - base} of the arena, no multiple of {ETHOS_U_ALIGN} "
+            f"{name!r} lies at byte {offset - base} of the arena, no multiple of {ETHOS_U_ALIGN} "
             "as Arm's driver wants it", hint="compile with Vela's --cpu-tensor-alignment 16",
         )
-    return found - base
+    return offset - base
 
 
 def _words(commands: Tensor) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ class Reader:
             raise _damaged(str(error)) from error
 
     def target(self, at: int) -> int:
-        """The position that the offset at ``at`` refers to."""
+        """Returns the position that the offset at ``at`` refers to."""
         return at + int(self.number("I", at))
 
     def spend(self, amount: int) -> None:
@@ -118,7 +118,7 @@ class Content:
         return start, count
 
     def numbers(self, place: int, form: str) -> tuple[Any, ...]:
-        """Every number of a vector of numbers of the type ``form``."""
+        """Returns every number of a vector of numbers of the type ``form``."""
         return tuple(self.reader.numbers(form, *self.vector(place, _DTYPES[form].itemsize)))
 
     def octets(self, place: int) -> bytes:
@@ -176,7 +176,7 @@ class Vector(Generic[K]):
 
 
 def root(reader: Reader, kind: type[K]) -> K:
-    """The table that the file begins with."""
+    """Returns the table that the file begins with."""
     return kind(reader, reader.target(0))
 
 

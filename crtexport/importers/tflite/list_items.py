@@ -32,18 +32,20 @@ class ListItem(Struct, frozen=True):
 
     def nodes(self, tensors: TensorTable, define: Callable[[Tensor], int]) -> list[Node]:
         """Returns the nodes that write it; ``define`` makes tensors."""
-        known, axes = tensors.tensor(self.result), len(tensors.tensor(self.values).type.shape)
+        result, axes = tensors.tensor(self.result), len(tensors.tensor(self.values).type.shape)
         nowhere = TensorType(DType.INT32, (axes - 1,))
-        behind = define(Tensor(f"{known.name}/behind", nowhere, ConstantRef(
+        behind = define(Tensor(f"{result.name}/behind", nowhere, ConstantRef(
             nowhere.nbytes, bytes(nowhere.nbytes)
         )))
-        start = define(Tensor(f"{known.name}/start", TensorType(DType.INT32, (axes,))))
+        start = define(Tensor(f"{result.name}/start", TensorType(DType.INT32, (axes,))))
         # The file has placeholders for the shapes of what only a run knows.
         type_ = tensors.tensor(self.values).type
-        tensors.define(self.result, Tensor(known.name, type_))
+        tensors.define(self.result, Tensor(result.name, type_))
         return [
-            Node(Concatenation(0), (self.place, behind), (start,), known.name),
-            Node(DynamicUpdateSlice(), (self.values, self.item, start), (self.result,), known.name),
+            Node(Concatenation(0), (self.place, behind), (start,), result.name),
+            Node(
+                DynamicUpdateSlice(), (self.values, self.item, start), (self.result,), result.name
+            ),
         ]
 
 
@@ -52,11 +54,11 @@ def list_items(subgraph: Subgraph) -> dict[int, ListItem]:
     return {
         index: item for index, (code, _) in enumerate(subgraph.codes)
         if code == BuiltinOperator.CONCATENATION
-        and (item := _Reader(subgraph).item(index)) is not None
+        and (item := _ItemReader(subgraph).item(index)) is not None
     }
 
 
-class _Reader:
+class _ItemReader:
     def __init__(self, subgraph: Subgraph) -> None:
         self._subgraph, self._tensors = subgraph, subgraph.tensors
         self._makers = {
@@ -107,24 +109,24 @@ class _Reader:
         numbers: list[int] = known.constant.array(known.type).reshape(-1).tolist()
         return numbers
 
-    def _head(self, tensor: int, others: int) -> int | None:
-        """Returns the one number that a computed list begins with, ``others`` behind it."""
+    def _head(self, tensor: int, tail_number: int) -> int | None:
+        """Returns the one number that a computed list begins with, ``tail_number`` behind it."""
         index = self._maker(tensor, BuiltinOperator.CONCATENATION)
         if index is None:
             return None
         head, *tail = self._subgraph.operators[index].inputs
         behind = [number for t in tail for number in self._constant(t)]
-        return head if tail and {*behind} == {others} else None
+        return head if tail and {*behind} == {tail_number} else None
 
-    def _follows(self, after: int, place: int) -> bool:
-        """Returns whether ``after`` is ``place`` + 1."""
-        wanted = [*self._moved_from(place)]
-        for tensor in self._moved_from(after):
+    def _follows(self, next_place: int, place: int) -> bool:
+        """Returns whether ``next_place`` is ``place`` + 1."""
+        origins = [*self._moved_from(place)]
+        for tensor in self._moved_from(next_place):
             index = self._maker(tensor, BuiltinOperator.ADD)
             if index is None:
                 continue
             for one, other in (ends := self._subgraph.operators[index].inputs), ends[::-1]:
-                if list(self._constant(one)) == [1] and other in wanted:
+                if list(self._constant(one)) == [1] and other in origins:
                     return True
         return False
 

@@ -82,7 +82,7 @@ class SourceOperator(Struct, frozen=True):
         return tuple(values)
 
     def options(self, kind: Kind[K]) -> K:
-        """The operator's table of options, which must be of ``kind``."""
+        """Returns the operator's table of options, which must be of ``kind``."""
         found = self.optional_options(kind)
         if found is None:
             raise CrtExportError(f"the operator has no {kind.__name__}")
@@ -164,7 +164,7 @@ class Plain(Struct, frozen=True):
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
+    """Returns an axis counted from the front."""
     if not -rank <= axis < rank:
         raise CrtExportError(f"axis {axis} of a tensor with {rank} dimensions")
     return axis % rank

@@ -19,19 +19,19 @@ _WIDEST = 1 << 16
 
 
 def _detection(source: SourceOperator) -> Decoded:
-    given = Options(source)
+    options = Options(source)
     op = DetectionPostProcess(
-        max_detections=given.integer("max_detections"),
-        num_classes=given.integer("num_classes"),
-        score_threshold=given.number("nms_score_threshold"),
-        iou_threshold=given.number("nms_iou_threshold"),
+        max_detections=options.integer("max_detections"),
+        num_classes=options.integer("num_classes"),
+        score_threshold=options.number("nms_score_threshold"),
+        iou_threshold=options.number("nms_iou_threshold"),
         scale_yxhw=(
-            given.number("y_scale"), given.number("x_scale"), given.number("h_scale"),
-            given.number("w_scale"),
+            options.number("y_scale"), options.number("x_scale"), options.number("h_scale"),
+            options.number("w_scale"),
         ),
-        max_classes_per_detection=given.integer("max_classes_per_detection"),
-        detections_per_class=given.integer("detections_per_class", _DETECTIONS_PER_CLASS),
-        regular_nms=bool(given.integer("use_regular_nms", 0)),
+        max_classes_per_detection=options.integer("max_classes_per_detection"),
+        detections_per_class=options.integer("detections_per_class", _DETECTIONS_PER_CLASS),
+        regular_nms=bool(options.integer("use_regular_nms", 0)),
     )
     return op, source.inputs
 
@@ -48,7 +48,7 @@ class Options:
         self._map: Any = _read(lambda: flexbuffers.GetRoot(content).AsMap)
 
     def _value(self, key: str) -> Any:
-        """None where the map has no such key."""
+        """Returns None where the map has no such key."""
         def find() -> Any:
             try:
                 return self._map[key]

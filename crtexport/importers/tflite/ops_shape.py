@@ -77,7 +77,7 @@ class _Ranges:
 
     def slice(self) -> ops.Slice:
         """Returns the slice of each axis, and the shape of the result."""
-        taken: list[tuple[int, int, int]] = []
+        ranges: list[tuple[int, int, int]] = []
         result: list[int] = []
         count = len(self.begins)
         new = sum(self._is(self.new_axis, i) and not self._ellipsis(i) for i in range(count))
@@ -86,18 +86,18 @@ class _Ranges:
             implied += 1
         for entry in range(count):
             if self._ellipsis(entry):
-                self._whole(implied, taken, result)
+                self._whole(implied, ranges, result)
                 implied = 0
             elif self._is(self.new_axis, entry):
                 result.append(1)
             else:
-                if len(taken) >= len(self.shape):
+                if len(ranges) >= len(self.shape):
                     raise CrtExportError(f"{count} ranges for {len(self.shape)} dimensions")
-                taken.append(self._range(entry, self.shape[len(taken)]))
+                ranges.append(self._range(entry, self.shape[len(ranges)]))
                 if not self._is(self.shrink, entry):
-                    result.append(taken[-1][1])
-        self._whole(implied, taken, result)
-        begin, size, stride = zip(*taken, strict=True) if taken else ((), (), ())
+                    result.append(ranges[-1][1])
+        self._whole(implied, ranges, result)
+        begin, size, stride = zip(*ranges, strict=True) if ranges else ((), (), ())
         return ops.Slice(begin, size, stride, tuple(result))
 
     @staticmethod
@@ -110,10 +110,10 @@ class _Ranges:
         return self._is(first, entry)
 
     def _whole(
-        self, count: int, taken: list[tuple[int, int, int]], result: list[int]
+        self, count: int, ranges: list[tuple[int, int, int]], result: list[int]
     ) -> None:
-        for size in self.shape[len(taken) : len(taken) + max(count, 0)]:
-            taken.append((0, size, 1))
+        for size in self.shape[len(ranges) : len(ranges) + max(count, 0)]:
+            ranges.append((0, size, 1))
             result.append(size)
 
     def _range(self, entry: int, size: int) -> tuple[int, int, int]:

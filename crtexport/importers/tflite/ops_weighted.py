@@ -55,7 +55,7 @@ def _depthwise_conv_2d(source: SourceOperator) -> Decoded:
 
 
 def _window(source: SourceOperator) -> tuple[int, int]:
-    """Rows and columns of the filters, which are input 1."""
+    """Returns the rows and columns of the filters, which are input 1."""
     weights = source.type(1, "weights")
     if len(weights.shape) != 4:
         raise CrtExportError(f"the weights must have 4 dimensions, found {weights}")

@@ -27,14 +27,14 @@ def with_pauses(graph: Graph) -> Graph:
 
 
 def _split(graph: Graph, place: int) -> Graph:
-    """The nodes behind node ``place`` become that node's graph."""
+    """Returns the graph in which the nodes behind node ``place`` have become that node's graph."""
     mark, rest = graph.nodes[place], graph.nodes[place + 1 :]
     made = set(chain.from_iterable(node.outputs for node in rest))
     results = [tensor for tensor in dict.fromkeys(graph.outputs) if tensor in made]
     if not results:
         return graph.with_nodes((*graph.nodes[:place], *rest))
     used = dict.fromkeys(tensor for node in rest for tensor in node.inputs if tensor is not None)
-    given = [tensor for tensor in used if tensor not in made and graph.constant(tensor) is None]
+    read = [tensor for tensor in used if tensor not in made and graph.constant(tensor) is None]
     tensors = list(graph.tensors)
     for tensor in results:
         like = tensors[tensor]
@@ -49,7 +49,7 @@ def _split(graph: Graph, place: int) -> Graph:
         Node(ReadVariable(), (last,), (tensor,), graph.tensors[tensor].name, mark.origin)
         for last, tensor in zip(kept, results, strict=True)
     ]
-    inputs = [*given, *kept]
+    inputs = [*read, *kept]
     node = replace(
         mark, inputs=(*mark.inputs, *inputs), outputs=tuple(results),
         graphs=tuple(
@@ -62,7 +62,7 @@ def _split(graph: Graph, place: int) -> Graph:
 def _part(
     graph: Graph, nodes: Sequence[Node], inputs: Sequence[int], outputs: Sequence[int]
 ) -> Graph:
-    """Some of the nodes as a graph of their own, whose variables are those of ``graph``."""
+    """Returns some of the nodes as a graph of their own, whose variables are those of ``graph``."""
     tensors = [
         replace(tensor, variable=None if tensor.variable is None else Variable())
         for tensor in graph.tensors

@@ -22,7 +22,7 @@ from crtexport.importers.tflite.flatbuffer import (
 
 
 def constant_names(kind: type) -> dict[int, str]:
-    """The names of an enumeration's values."""
+    """Returns the names of an enumeration's values."""
     return {
         value: name for name, value in vars(kind).items()
         if isinstance(value, int) and not name.startswith("_")  # a class knows its line, too

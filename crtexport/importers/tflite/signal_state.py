@@ -56,7 +56,7 @@ class _Nodes:
         self, shape: tuple[int, ...], dtype: DType, constant: bytes | None = None,
         variable: Variable | None = None,
     ) -> int:
-        """A further tensor; with ``constant`` one that is known."""
+        """Returns a further tensor; with ``constant`` one that is known."""
         known = None if constant is None else ConstantRef(len(constant), constant)
         name = f"{self.name}/{next(self._numbers)}"
         return self._define(Tensor(name, TensorType(dtype, shape), known, variable))
@@ -66,24 +66,24 @@ class _Nodes:
 
     def one(self, op: Op, inputs: tuple[int | None, ...], shape: tuple[int, ...],
             dtype: DType) -> int:
-        """The result of an operator."""
+        """Returns the result of an operator."""
         self.add(op, inputs, result := self.tensor(shape, dtype))
         return result
 
     def variable(
         self, shape: tuple[int, ...], dtype: DType, start: bytes | None = None
     ) -> tuple[int, int]:
-        """A variable, of zeros or of ``start`` before the first run; and its value."""
+        """Returns a variable, of zeros or of ``start`` before the first run; and its value."""
         initial = None if start is None else ConstantRef(len(start), start)
         kept = self.tensor(shape, dtype, variable=Variable(initial))
         return kept, self.one(ReadVariable(), (kept,), shape, dtype)
 
     def joined(self, first: int, second: int | None, shape: tuple[int, ...], dtype: DType) -> int:
-        """Two tensors behind each other along the last axis."""
+        """Returns two tensors behind each other along the last axis."""
         return self.one(Concatenation(len(shape) - 1), (first, second), shape, dtype)
 
     def part(self, shape: tuple[int, ...], begin: int, size: int) -> Slice:
-        """Some of the last axis of a tensor of ``shape``."""
+        """Returns the operator that takes a part of the last axis of a tensor of ``shape``."""
         axes, cut = len(shape), (*shape[:-1], size)
         return Slice((*(0,) * (axes - 1), begin), cut, (1,) * axes, cut)
 
@@ -161,21 +161,21 @@ def _framer(source: SourceOperator, define: Define) -> list[Node]:
     """Overlapping frames of what was kept and what came. ``prefill``: zeros come before the first
     sample, as many as a first frame lacks."""
     n, options = _Nodes(source, define, 2), Options(source)
-    (*outer, given), dtype, prefill = n.type.shape, n.type.dtype, options.integer("prefill")
-    step = _within("frame_step", options.integer("frame_step"), 1, given)
+    (*outer, samples), dtype, prefill = n.type.shape, n.type.dtype, options.integer("prefill")
+    step = _within("frame_step", options.integer("frame_step"), 1, samples)
     size = _within("frame_size", options.integer("frame_size"), step if prefill else 1)
-    if given % step:
-        raise CrtExportError(f"{given} samples are no multiple of frames {step} apart")
-    count = _within("the number of frames", given // step, 1, _MOST_FRAMES)
+    if samples % step:
+        raise CrtExportError(f"{samples} samples are no multiple of frames {step} apart")
+    count = _within("the number of frames", samples // step, 1, _MOST_FRAMES)
     n.check(0, DType.INT16, (*outer, count, size))
     n.check(1, DType.BOOL, ())
     waits = 0 if prefill else -(-size // step) - 1
     left = size - step if prefill else waits * step
-    whole, joined = (*outer, left + given), n.given
+    whole, joined = (*outer, left + samples), n.given
     if left:
         kept, before = n.variable((*outer, left), dtype)
         joined = n.joined(before, n.given, whole, dtype)
-        rest = n.one(n.part(whole, given, left), (joined,), (*outer, left), dtype)
+        rest = n.one(n.part(whole, samples, left), (joined,), (*outer, left), dtype)
         n.add(AssignVariable(), (kept, rest))
     # The first frame of a run is the last one of which there is enough.
     runs = -(-waits // count)
@@ -192,7 +192,8 @@ def _framer(source: SourceOperator, define: Define) -> list[Node]:
 
 
 def _stacker(source: SourceOperator, define: Define) -> list[Node]:
-    """The last frames, of which there are as many before the first one as ``left``, all like it."""
+    """Returns nodes that stack the last frames, of which there are as many before the first one as
+    ``left``, all like it."""
     n, options = _Nodes(source, define, 2), Options(source)
     channels, dtype = n.type.elements, n.type.dtype
     left, right = (

@@ -93,7 +93,8 @@ def dense(
 
 
 def _sizes(shape: tuple[int, ...], blocks: tuple[int, ...], inner: list[int]) -> list[int]:
-    """The coordinates of each dimension, in blocks for those that have any, then those inside."""
+    """Returns the coordinates of each dimension, in blocks for those that have any, then those
+    inside."""
     sizes = list(shape)
     for dim, size in zip(blocks, inner, strict=True):
         if size < 1 or sizes[dim] % size:
@@ -103,7 +104,7 @@ def _sizes(shape: tuple[int, ...], blocks: tuple[int, ...], inner: list[int]) ->
 
 
 def _longer(paths: Ints, level: DimensionMetadata, dim: int, size: int) -> Ints:
-    """The paths with a coordinate of one more dimension, of ``size``."""
+    """Returns the paths with a coordinate of one more dimension, of ``size``."""
     count = len(paths)
     if level.format == DimensionType.DENSE:
         if level.dense_size != size or count * size > _MOST:

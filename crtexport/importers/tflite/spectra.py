@@ -41,9 +41,9 @@ class Spectrum(Struct, frozen=True):
     def nodes(self, tensors: TensorTable, define: Define) -> list[Node]:
         """Returns the nodes that compute it; ``define`` makes tensors. Raises CrtExportError for
         other samples than rows of float32, and for lengths that are no constant."""
-        samples, known = tensors.tensor(self.samples), tensors.tensor(self.result)
+        samples, result = tensors.tensor(self.samples), tensors.tensor(self.result)
         length = self._length(tensors, samples.type)
-        made = FloatNodes(known.name, define)
+        made = FloatNodes(result.name, define)
 
         whole = samples.type.shape[-1]
         rows, used = samples.type.elements // whole, min(whole, length)
@@ -59,7 +59,7 @@ class Spectrum(Struct, frozen=True):
         if len(parts) > 1:
             squares = [made.add(Square(), shape, part) for part in parts]
             total = made.add(Sqrt(), shape, made.add(Add(), shape, *squares))
-        return made.finish(Reshape(known.type.shape), (self.result,), total)
+        return made.finish(Reshape(result.type.shape), (self.result,), total)
 
     def _length(self, tensors: TensorTable, samples: TensorType) -> int:
         """Returns the number of samples of a transform."""

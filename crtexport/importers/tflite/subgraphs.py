@@ -44,7 +44,7 @@ _FILTER_BANK = f"custom {signal.FILTER_BANK!r}"
 _VARIABLES = frozenset({BuiltinOperator.READ_VARIABLE, BuiltinOperator.ASSIGN_VARIABLE})
 
 
-class Caller(Struct, frozen=True):
+class SubgraphCaller(Struct, frozen=True):
     """The caller of a subgraph: the variables whose handles it passes, by input; and the chain of
     subgraphs that run it, itself the last."""
 
@@ -70,7 +70,7 @@ class Source(Protocol):
 
     def load(self, number: int) -> Subgraph: ...
     def decoder(self, code: int, name: str) -> Decoder | None: ...
-    def nested(self, number: int, caller: Caller) -> Imported: ...
+    def nested(self, number: int, caller: SubgraphCaller) -> Imported: ...
 
 
 class Reading:
@@ -78,7 +78,8 @@ class Reading:
     subgraph, which owns them; else they are its inputs."""
 
     def __init__(
-        self, source: Source, number: int, caller: Caller, initial: Mapping[Key, Tensor] | None
+        self, source: Source, number: int, caller: SubgraphCaller,
+        initial: Mapping[Key, Tensor] | None,
     ) -> None:
         self._source = source
         self._number, self._path = number, caller.path
@@ -129,10 +130,10 @@ class Reading:
         """Returns the subgraph's inputs in the file."""
         return self._subgraph.table.inputs
 
-    def _lend(self, used: Sequence[int]) -> None:
+    def _lend(self, tensors: Sequence[int]) -> None:
         """Makes inputs of an inner subgraph's variable tensors, which runtimes keep for it."""
         places = set(self._places.values())
-        for number in used:
+        for number in tensors:
             tensor = self._tensors.tensor(number)
             if tensor.variable is None or number in places:
                 continue
@@ -211,7 +212,7 @@ class Reading:
             self._tensors.define(tensor, constant(self._tensors.tensor(tensor), array))
 
     def _node(self, table: schema.Operator, code: int, name: str) -> Node | None:
-        """An operator; None for one that gives constants."""
+        """Returns an operator; None for one that gives constants."""
         outputs = table.outputs
         inputs = tuple(None if t == -1 else t for t in table.inputs)
         source = SourceOperator(table, inputs, outputs, self._tensors)
@@ -268,7 +269,7 @@ class Reading:
     # -- variables
 
     def _with_variable(self, source: SourceOperator, code: int) -> tuple[int | None, ...]:
-        """The operator's inputs with the variable in the place of its handle."""
+        """Returns the operator's inputs with the variable in the place of its handle."""
         reads = code == BuiltinOperator.READ_VARIABLE
         values = source.outputs[:1] if reads else source.inputs[1:2]
         first = source.inputs[0] if source.inputs else None
@@ -280,7 +281,7 @@ class Reading:
         return source.inputs
 
     def _variable(self, key: Key, like: Tensor) -> int:
-        """The tensor that is the variable ``key``, of the type of ``like``."""
+        """Returns the tensor that is the variable ``key``, of the type of ``like``."""
         if key in self._places:
             return self._places[key]
         named = [tensor for tensor, known in self._handles.items() if known == key]
@@ -309,8 +310,8 @@ class Reading:
     def _control(self, source: SourceOperator, *, is_if: bool) -> Node:
         numbers = self._run_by(source, is_if=is_if)
         first = 1 if is_if else 0
-        given = source.inputs[first:]
-        keys = [self._handles.get(t) if t is not None else None for t in given]
+        arguments = source.inputs[first:]
+        keys = [self._handles.get(t) if t is not None else None for t in arguments]
         graphs = [self._child(number, keys) for number in numbers]
         outputs = source.outputs
         if not is_if:
@@ -320,7 +321,7 @@ class Reading:
             raise CrtExportError("a variable's handle is a result")
         kept = {key: tensor for graph in graphs for key, tensor in graph.kept.items()}
         variables = tuple(self._variable(key, tensor) for key, tensor in kept.items())
-        inputs = tuple(t for t, key in zip(given, keys, strict=True) if key is None)
+        inputs = tuple(t for t, key in zip(arguments, keys, strict=True) if key is None)
         for tensor in (*source.inputs[:first], *inputs, *outputs):
             if tensor is not None:
                 self._tensors.tensor(tensor)
@@ -331,7 +332,7 @@ class Reading:
         )
 
     def _run_by(self, source: SourceOperator, *, is_if: bool) -> tuple[int, int]:
-        """The subgraphs that the operator runs."""
+        """Returns the subgraphs that the operator runs."""
         if is_if:
             branch = source.options(schema.IfOptions)
             if not source.inputs:
@@ -341,7 +342,7 @@ class Reading:
         return loop.cond_subgraph_index, loop.body_subgraph_index
 
     def _child(self, number: int, keys: Sequence[Key | None]) -> Imported:
-        """A subgraph that gets the handles ``keys``, None for other inputs."""
+        """Returns a subgraph that gets the handles ``keys``, None for other inputs."""
         try:
             if number in self._path:
                 raise CrtExportError("the subgraph runs itself")
@@ -350,7 +351,7 @@ class Reading:
                 raise CrtExportError(f"it takes {len(listed)} inputs, but is given {len(keys)}")
             pairs = zip(listed, keys, strict=True)
             bound = tuple((tensor, key) for tensor, key in pairs if key is not None)
-            child = self._source.nested(number, Caller(bound, (*self._path, number)))
+            child = self._source.nested(number, SubgraphCaller(bound, (*self._path, number)))
         except CrtExportError as error:
             raise error.within(f"subgraph {number}") from error.__cause__
         self._runs += child.runs

@@ -61,7 +61,7 @@ class TensorTable:
         return self._decoded[index]
 
     def place(self, index: int) -> int | None:
-        """The offset of a tensor in the file's own plan; None if it isn't in that."""
+        """Returns the offset of a tensor in the file's own plan; None if it isn't in that."""
         inside = 0 <= index < len(self._planned) and self._planned[index] >= 0
         return self._planned[index] if inside else None
 
@@ -75,7 +75,7 @@ class TensorTable:
         self._signed.add(index)
 
     def name(self, index: int) -> str:
-        """The name of tensor ``index``, whatever its type."""
+        """Returns the name of tensor ``index``, whatever its type."""
         return self._table(index).name
 
     def check_input(self, index: int) -> None:
@@ -145,7 +145,8 @@ class TensorTable:
         return Quantization(scales, zeros, axis)
 
     def _constant(self, table: schema.Tensor) -> ConstantRef | None:
-        """The bytes of a constant, as a range of the file; None for a tensor without any."""
+        """Returns the bytes of a constant, as a range of the file; None for a tensor without
+        any."""
         index = table.buffer
         if not index < len(self._buffers):
             raise CrtExportError(f"there is no buffer {index}; the file has {len(self._buffers)}")

@@ -38,7 +38,7 @@ class Subgraph(Struct, frozen=True):
     codes: tuple[tuple[int, str], ...]
 
     def uses(self, operator_code: int | None = None) -> Iterator[_Use]:
-        """Every operator, or those of one code, with their tensors."""
+        """Yields every operator, or those of one code, with their tensors."""
         for index, (table, (code, name)) in enumerate(
             zip(self.operators, self.codes, strict=True)
         ):
@@ -75,11 +75,11 @@ def _options(use: _Use, kind: type[K]) -> K:
 def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key, Tensor]:
     """Returns the values that the subgraphs behind CALL_ONCE assign: constants, as converters write
     them."""
-    found: dict[Key, Tensor] = {}
+    initial: dict[Key, Tensor] = {}
     for call in main.uses(BuiltinOperator.CALL_ONCE):
         number = _options(call, schema.CallOnceOptions).init_subgraph_index
         subgraph = load(number)
-        known = handles(subgraph)
+        variables = handles(subgraph)
         for use in subgraph.uses():
             if use.code == BuiltinOperator.VAR_HANDLE:
                 continue
@@ -91,15 +91,15 @@ def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key,
                 raise CrtExportError(
                     "variables are initialised with more than constants", location=where
                 )
-            if len(use.inputs) != 2 or use.inputs[0] not in known:
+            if len(use.inputs) != 2 or use.inputs[0] not in variables:
                 raise CrtExportError("this assigns to no variable", location=where)
             value = subgraph.tensors.tensor(use.inputs[1])
             if value.constant is None:
                 raise CrtExportError(
                     f"the initial value {value.name!r} is no constant", location=where
                 )
-            found[known[use.inputs[0]]] = value
-    return found
+            initial[variables[use.inputs[0]]] = value
+    return initial
 
 
 def _dequantize(tensors: TensorTable, use: _Use) -> None:

@@ -32,7 +32,7 @@ def alike(left: TensorType, right: TensorType) -> tuple[TensorType, TensorType]:
 
 
 def broadcast_shape(left: TensorType, right: TensorType) -> tuple[int, ...]:
-    """The shape of an elementwise result, by NumPy's rules."""
+    """Returns the shape of an elementwise result, by NumPy's rules."""
     rank = max(len(left.shape), len(right.shape))
     shape = []
     for a, b in zip(_leading(left.shape, rank), _leading(right.shape, rank), strict=True):

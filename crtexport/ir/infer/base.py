@@ -77,7 +77,7 @@ def infers(
 
 
 def same(type_: TensorType) -> TensorType:
-    """The type without its quantization."""
+    """Returns the type without its quantization."""
     return TensorType(type_.dtype, type_.shape)
 
 

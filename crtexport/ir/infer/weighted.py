@@ -118,7 +118,7 @@ def embedding_lookup(_op: ops.EmbeddingLookup, inputs: InputTypes) -> tuple[Tens
 
 
 def _weighted(data: TensorType, weights: TensorType, bias: TensorType | None, units: int) -> None:
-    """Element types of an operator with weights, and the shape of its bias."""
+    """Checks element types of an operator with weights, and the shape of its bias."""
     accepted = {data.dtype}
     if data.dtype in (DType.FLOAT32, DType.INT16):
         accepted.add(DType.INT8)  # hybrid networks, and 16-bit activations

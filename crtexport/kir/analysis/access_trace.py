@@ -24,7 +24,7 @@ from crtexport.kir.language import Body, Buffer, CompareOp, Expr, Kernel, Scalar
 CHUNK = 1 << 16
 """Most iterations that are evaluated at once."""
 COPIED = 1 << 22
-"""Most elements of an output that may be copies of others."""
+"""Most elements of an output that may be copies of other elements."""
 WINDOW = 1 << 22
 """Most pieces of a tensor whose last reads are remembered at once; each takes eight bytes."""
 CHOICES = 1 << 24
@@ -55,20 +55,20 @@ class Event(Struct, frozen=True):
 
     @property
     def followed(self) -> bool:
-        """True where its address is known in every iteration."""
+        """Returns True where its address is known in every iteration."""
         return self.known(self.index)
 
     @property
     def reach(self) -> tuple[frozenset[str], Choices] | None:
-        """The loops whose variables decide the address, and the bounded names that decide it, too;
-        None where the address may be any."""
+        """Returns the loops whose variables decide the address, and the bounded names that decide
+        it, too; None where the address may be any."""
         found = self.names.reach(self.index)
         known = found is not None and found[0] <= {loop.name for loop in self.loops}
         return found if known else None
 
     @property
     def certain(self) -> bool:
-        """True where the iterations in which it happens are known, too."""
+        """Returns True where the iterations in which it happens are known, too."""
         return self.followed and all(map(self.known, self.conditions))
 
     def known(self, expr: Expr) -> bool:

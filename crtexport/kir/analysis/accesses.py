@@ -27,7 +27,7 @@ class Access(Struct, frozen=True):
 
 
 def accesses(kernel: Kernel) -> tuple[Access, ...]:
-    """Every load and store of a kernel in the order of its text."""
+    """Returns every load and store of a kernel in the order of its text."""
     return tuple(_AccessListing().body(kernel.body, (), conditional=False))
 
 
@@ -83,7 +83,7 @@ def width_of(load: kir.Reading) -> int:
 
 
 def loads(expr: Expr) -> list[kir.Reading]:
-    """The loads in an expression, inner ones first."""
+    """Returns the loads in an expression, inner ones first."""
     found: list[kir.Reading] = []
     _gather(expr, found)
     return found

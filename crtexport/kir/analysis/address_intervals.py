@@ -183,7 +183,7 @@ class _IntervalWalk:
             self.found[group] = low, high
 
     def flat(self, values: Floats) -> Floats:
-        """One value for each point of the grid."""
+        """Returns one value for each point of the grid."""
         if values.shape != self.shape:
             whole = np.empty(self.shape)
             whole[...] = values

@@ -89,7 +89,7 @@ def _combined(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
 
 
 def _split(expr: Expr, size: int, lets: Mapping[str, Expr]) -> tuple[Expr, Expr]:
-    """(q, r) with expr = q * size + r, where r has what isn't a multiple as it stands."""
+    """Returns (q, r) with expr = q * size + r, where r has what isn't a multiple as it stands."""
     match expr:
         case kir.Const(value=value):
             return const(int(value) // size), const(int(value) % size)

@@ -124,7 +124,7 @@ class NamedValues:
         return loops, choices
 
     def _range(self, expr: Expr) -> tuple[int | None, int | None]:
-        """The smallest and the largest value of an integer, where they are known."""
+        """Returns the smallest and the largest value of an integer, where they are known."""
         match self.meant(expr):
             case kir.Const(value=value, type=type_) if not type_.is_float:
                 return int(value), int(value)

@@ -203,7 +203,7 @@ def _merged(members: _Alike, level: MergeLevel) -> list[MergedCall] | None:
     """Returns one kernel for all members, with a parameter for each constant in which they differ;
     None where there are too many of these."""
     kernels = [member.kernel for member, _ in members]
-    taken = names_in(kernels[0])
+    used_names = names_in(kernels[0])
     parameters: dict[tuple[Scalar, tuple[int, ...]], kir.Var] = {}
     numbers: list[Expr] = []
     for column in zip(*(numbers for _, numbers in members), strict=True):
@@ -214,7 +214,7 @@ def _merged(members: _Alike, level: MergeLevel) -> list[MergedCall] | None:
         values = tuple(int(other.value) for other, _ in column)
         if len(set(values)) > 1:
             type_ = _passed_as(constant.type, values)
-            new = kir.Var(_name(len(parameters), taken), type_)
+            new = kir.Var(_name(len(parameters), used_names), type_)
             parameter = parameters.setdefault((type_, values), new)
             same = type_ is constant.type
             numbers[-1] = parameter if same else kir.Cast(parameter, constant.type)
@@ -251,14 +251,14 @@ def _common(buffers: list[Buffer]) -> Buffer:
 
 
 def names_in(kernel: Kernel) -> set[str]:
-    """Every name that ``kernel`` uses."""
+    """Returns every name that ``kernel`` uses."""
     naming = (s for s in walk(kernel.body) if isinstance(s, (kir.Let, kir.Local, kir.For)))
     named = (stmt.var.name for stmt in naming)
     return {buffer.name for buffer in kernel.buffers}.union(named)
 
 
-def _name(number: int, taken: set[str]) -> str:
+def _name(number: int, used_names: set[str]) -> str:
     name = f"number_{number}"
-    while name in taken:
+    while name in used_names:
         name += "_"
     return name

@@ -75,7 +75,7 @@ def _once(
     by_loops: dict[Loops, list[Access]] = {}
     for store in stores:
         by_loops.setdefault(store.loops, []).append(store)
-    found: dict[str, list[Floats]] = {}
+    lowest: dict[str, list[Floats]] = {}
     points = 0
     numbers: dict[str, list[Floats]] = {}
     for loops, group in by_loops.items():
@@ -88,10 +88,10 @@ def _once(
             low, high = touched[store.number]
             if not (low == high).all():
                 return False
-            found.setdefault(store.buffer.name, []).append(low)
+            lowest.setdefault(store.buffer.name, []).append(low)
             number = np.repeat(np.arange(iterations, dtype=np.float64), len(low) // iterations)
             numbers.setdefault(store.buffer.name, []).append(number)
-    for name, parts in found.items():
+    for name, parts in lowest.items():
         whole, number = np.concatenate(parts), np.concatenate(numbers[name])
         order = np.argsort(whole, kind="stable")
         whole, number = whole[order], number[order]

@@ -56,7 +56,7 @@ class Results(Struct, frozen=True):
 
 
 def types_stored(kernel: Kernel, output: Buffer) -> set[Scalar]:
-    """The types of values that a kernel stores in a buffer."""
+    """Returns the types of values that a kernel stores in a buffer."""
     return {
         event.value.type for event in Replay(kernel).events or ()
         if event.buffer == output and event.value is not None

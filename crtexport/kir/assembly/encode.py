@@ -37,6 +37,7 @@ _ALONE = {
 }
 _LONG = {"smull": (0xFB80, 0), "umull": (0xFBA0, 0), "smlal": (0xFBC0, 0), "umlal": (0xFBE0, 0)}
 _SHORT_EXTEND = {"sxth": 0, "sxtb": 1, "uxth": 2, "uxtb": 3}
+_PAIRS = {"sadd16": 0xFA90, "ssub16": 0xFAD0}
 _DIVIDE = {"sdiv": 0xFB90, "udiv": 0xFBB0}
 _EXTEND = {"sxth": 0, "uxth": 1, "sxtb16": 2, "uxtb16": 3, "sxtb": 4, "uxtb": 5}
 
@@ -77,6 +78,11 @@ def _halves(line: str) -> list[int]:
     name, _, rest = line.partition(" ")
     if name in ("push", "pop"):
         return _multiple(name, rest)
+    if name.startswith("ldr") and rest.endswith("!"):
+        register, base, offset = _address(rest[:-1])
+        first, second = _access(name, register, base, -255)
+        adds = offset >= 0
+        return [first, second & ~0x2FF | 0x100 | adds << 9 | abs(offset)]
     if name.startswith(("ldr", "str")):
         return _access(name, *_address(rest))
     operands = [part.strip() for part in rest.split(",")]
@@ -100,7 +106,7 @@ def _multiple(name: str, register_list: str) -> list[int]:
 
 
 def _branch(condition: str, distance: int, least: int) -> list[int]:
-    """The half words of a branch, ``least`` of them."""
+    """Returns the half words of a branch, at least ``least`` of them."""
     offset = distance >> 1
     bits = 8 if condition else 11
     if least == 1 and -(1 << bits - 1) <= offset < 1 << bits - 1:
@@ -117,7 +123,7 @@ def _branch(condition: str, distance: int, least: int) -> list[int]:
 
 
 def _address(operands: str) -> tuple[int, int, int]:
-    """The register, base and offset of an access."""
+    """Returns the register, base and offset of an access."""
     found = re.fullmatch(r"(\w+), \[(\w+)(?:, #(-?\d+))?\]", operands)
     if found is None:
         raise ValueError(f"{operands!r} is no access")
@@ -145,7 +151,7 @@ def _numbers(operands: Sequence[str]) -> list[int]:
 
 
 def _special(name: str, operands: list[str]) -> list[int] | None:
-    """Instructions that are like no others."""
+    """Returns the half words of instructions that are like no others; None for all others."""
     if name == "bx":
         return [0x4700 | _REGISTERS[operands[0]] << 3]
     if name == "it":
@@ -183,7 +189,7 @@ def _special(name: str, operands: list[str]) -> list[int] | None:
 
 
 def _word_move(first: int, target: int, value: int) -> list[int]:
-    """MOVW and MOVT of 16 bits."""
+    """Returns the half words of MOVW or MOVT of 16 bits."""
     return [
         first | (value >> 11 & 1) << 10 | value >> 12,
         (value >> 8 & 7) << 12 | target << 8 | value & 0xFF,
@@ -203,7 +209,8 @@ def _moved(name: str, operands: list[str]) -> list[int]:
 
 
 def _narrow(name: str, operands: list[str]) -> list[int] | None:
-    """Instructions of 16 bits, most of which set flags."""
+    """Returns the half word of an instruction of 16 bits, most of which set flags; None where it
+    has none."""
     numbers = _numbers(operands)
     immediate = _number(operands[-1]) if operands[-1].startswith("#") else None
     target = numbers[0]
@@ -246,6 +253,8 @@ def _multiplied(name: str, operands: list[str]) -> list[int] | None:
         first, second = _LONG[name]
         low, high, a, b = numbers
         return [first | a, low << 12 | high << 8 | second << 4 | b]
+    if name in _PAIRS:
+        return [_PAIRS[name] | numbers[1], 0xF000 | numbers[0] << 8 | numbers[2]]
     if name in _DIVIDE:
         return [_DIVIDE[name] | numbers[1], 0xF0F0 | numbers[0] << 8 | numbers[2]]
     base = _ALONE.get(name, name)
@@ -276,7 +285,8 @@ def _wide(name: str, operands: list[str]) -> list[int] | None:
 
 
 def _wide_operation(first: int, numbers: list[int], last: list[str]) -> list[int]:
-    """``numbers``: of the target and the first operand, which may be in ``first`` already."""
+    """Returns the half words of an operation of 32 bits; ``numbers``: of the target and the first
+    operand, which may be in ``first`` already."""
     target, source = numbers
     first |= source
     if not last[0].startswith("#"):
@@ -304,7 +314,8 @@ def _wide_operation(first: int, numbers: list[int], last: list[str]) -> list[int
 
 
 def _modified(value: int) -> tuple[int, int] | None:
-    """The bits of both half words that say a word, None for one that can't be said so."""
+    """Returns the bits of both half words that encode a word as an immediate operand, None for one
+    that can't be encoded so."""
     value &= 0xFFFFFFFF
     low, high = value & 0xFF, value >> 8 & 0xFF
     for kind, pattern in enumerate((low, low * 0x00010001, high * 0x01000100, low * 0x01010101)):

@@ -17,6 +17,12 @@ def _sxtb16(word: int) -> int:
     return wrap32(low & 0xFFFF | high << 16)
 
 
+def _halves(a: int, b: int, sign: int) -> int:
+    """The halves of a plus ``sign`` times those of b, each modulo 2**16."""
+    low, high = (_half(a, position) + sign * _half(b, position) for position in (0, 1))
+    return wrap32(low & 0xFFFF | high << 16)
+
+
 def _smlad(a: int, b: int, total: int) -> int:
     total += _half(a, 0) * _half(b, 0) + _half(a, 1) * _half(b, 1)
     return wrap32(total)
@@ -160,6 +166,43 @@ def _smla(letters: str) -> Intrinsic:
 
 _SMLAS = tuple(_smla(f"smla{a}{b}") for a in "bt" for b in "bt")
 
+_ARM_HALVES = """\
+/* The two halves of a {sign} those of b, each modulo 2**16. */
+static inline int32_t crt_{instruction}(int32_t a, int32_t b)
+{{
+#if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32)
+    int32_t result;
+    __asm__("{instruction} %0, %1, %2" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+#elif defined(__ARM_ACLE) && defined(__ARM_FEATURE_SIMD32)
+    return __{instruction}(a, b);
+#else
+    const uint32_t low = (uint32_t)a {sign} (uint32_t)b;
+    const uint32_t high = ((uint32_t)a >> 16) {sign} ((uint32_t)b >> 16);
+    return (int32_t)((low & 65535u) | high << 16);
+#endif
+}}
+"""
+
+
+def _of_halves(name: str, sign: int) -> Intrinsic:
+    """SADD16 or SSUB16: sums or differences of halves."""
+    return Intrinsic(
+        name=f"arm_{name}",
+        params=(Scalar.I32, Scalar.I32),
+        result=Scalar.I32,
+        evaluate=lambda a, b: _halves(a, b, sign),
+        c_expression=f"crt_{name}({{0}}, {{1}})",
+        c_include=ACLE_HEADER,
+        c_where=ACLE_WHERE,
+        c_helper=_ARM_HALVES.format(instruction=name, sign="+" if sign > 0 else "-"),
+        llvm=f"call i32 @llvm.arm.{name}(i32 {{0}}, i32 {{1}})",
+        llvm_declare=f"declare i32 @llvm.arm.{name}(i32, i32)",
+    )
+
+
+_PAIRS = _of_halves("sadd16", 1), _of_halves("ssub16", -1)
+
 _PKHBT = Intrinsic(
     name="arm_pkhbt",
     params=(Scalar.I32, Scalar.I32),
@@ -292,4 +335,4 @@ static inline int32_t crt_vcvtr(float a)
     ),
 )
 
-ARM_DSP = (_VCVTR, *_DSP, *_SMLAS, _PKHBT, _SMMULR, _SMMLAR, _SMLALD)
+ARM_DSP = (_VCVTR, *_DSP, *_SMLAS, *_PAIRS, _PKHBT, _SMMULR, _SMMLAR, _SMLALD)

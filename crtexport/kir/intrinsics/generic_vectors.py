@@ -32,12 +32,12 @@ _LLVM = {Scalar.I32: "i32", Scalar.F32: "float", Scalar.I16: "i16", Scalar.I8: "
 
 
 def c_type(type_: Scalar) -> str:
-    """The C name of the type of an argument."""
+    """Returns the C name of the type of an argument."""
     return f"crt_{type_.value}" if type_.is_vector else _C[type_]
 
 
 def llvm_type(type_: Scalar) -> str:
-    """The LLVM type of an argument."""
+    """Returns the LLVM type of an argument."""
     return f"<{type_.lanes} x {_LLVM[type_.lane]}>" if type_.is_vector else _LLVM[type_]
 
 LETTERS = "abcde"
@@ -87,17 +87,17 @@ def gives(expression: str) -> str:
 
 
 def everywhere(type_: Scalar, value: str) -> str:
-    """A vector literal in C."""
+    """Returns a vector literal in C."""
     return f"({c_type(type_)}){{{', '.join([value] * type_.lanes)}}}"
 
 
 def local_type(name: str, element: str, count: int, size: int) -> str:
-    """A local vector type in C."""
+    """Returns a local vector type in C."""
     return f"    typedef {element} {name} __attribute__((vector_size({count * size})));\n"
 
 
 def lanewise(machine: str, width: int) -> tuple[Intrinsic, ...]:
-    """Sums and limits of 32-bit integers."""
+    """Returns the intrinsics for sums and limits of 32-bit integers."""
     ints = INTS[width]
     vector, mangled = llvm_type(ints), f"v{width}i32"
     first = f"%v = insertelement {vector} poison, i32 %a, i32 0"
@@ -141,7 +141,7 @@ def lanewise(machine: str, width: int) -> tuple[Intrinsic, ...]:
 
 
 def f32(value: float) -> float:
-    """The nearest float32."""
+    """Returns the nearest float32."""
     return float(np.float32(value))
 
 

@@ -31,7 +31,7 @@ def _lanewise(
     op: str, type_: Scalar, meaning: str, lane: Callable[[int, int], int], c_lane: str,
     llvm: str, declare: str = "", arm: str = "",
 ) -> Intrinsic:
-    """An operation on the lanes of two vectors of one type."""
+    """Returns the intrinsic of an operation on the lanes of two vectors of one type."""
 
     def evaluate(a: Lanes, b: Lanes) -> Lanes:
         return tuple(lane(x, y) for x, y in zip(a, b, strict=True))
@@ -177,7 +177,7 @@ _SCALING = (
 
 
 def _dup(type_: Scalar) -> Intrinsic:
-    """All lanes from the lower bits of one number."""
+    """Returns the intrinsic that puts the lower bits of a number into all lanes."""
     bits, suffix, vector = bits_of(type_), NAMES[type_], LLVM[type_]
     element = f"i{bits}"
     narrow = "" if bits == 32 else f" %n = trunc i32 %x to {element}"
@@ -253,7 +253,7 @@ def _movl(letter: str, source: Scalar, result: Scalar) -> Intrinsic:
 
 
 def _narrow(source: Scalar, result: Scalar) -> Intrinsic:
-    """Two vectors as one of half the width: VQMOVNB, then VQMOVNT."""
+    """Returns the intrinsic that makes two vectors one of half the width: VQMOVNB, then VQMOVNT."""
     suffix, bits = NAMES[source], bits_of(result)
 
     def evaluate(a: Lanes, b: Lanes) -> Lanes:

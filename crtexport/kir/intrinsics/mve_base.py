@@ -48,7 +48,7 @@ def _helper(
 
 
 def each_lane(result: Scalar, lane: str) -> str:
-    """The portable body of a function whose result has the lanes ``lane``."""
+    """Returns the portable body of a function whose result has the lanes ``lane``."""
     return (
         f"    {c_type(result)} result = {{0}};\n"
         f"    for (int i = 0; i < {result.lanes}; ++i) {{\n"

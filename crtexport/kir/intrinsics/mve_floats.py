@@ -22,7 +22,8 @@ def _float(
     arm: str, lane: str, llvm: str, declare: str = "", fused: bool = False,
     result: Scalar = _FV,
 ) -> Intrinsic:
-    """An operation on vectors of floats; ``fused``: its portable form uses ``crt_fused``."""
+    """Returns an operation on vectors of floats; ``fused``: its portable form uses
+    ``crt_fused``."""
     made = intrinsic(
         name, meaning, params, result, evaluate, arm, each_lane(result, lane), llvm, declare
     )

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from crtexport.kir.intrinsics.arm_dsp import ARM_DSP
 from crtexport.kir.intrinsics.base import Intrinsic
 from crtexport.kir.intrinsics.fma import FMA
+from crtexport.kir.intrinsics.in_order import IN_ORDER
 from crtexport.kir.language import Scalar
 
 
@@ -64,11 +65,13 @@ _BITS_FROM_F32 = Intrinsic(
 MACHINES = ("mve", "rvv", "x86")
 """Modules beside this one whose ``INTRINSICS`` have names that begin as theirs."""
 
-_KNOWN: dict[str, Intrinsic] = {i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, FMA, *ARM_DSP)}
+_KNOWN: dict[str, Intrinsic] = {
+    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, FMA, *IN_ORDER, *ARM_DSP)
+}
 
 
 def find_intrinsic(name: str) -> Intrinsic | None:
-    """The intrinsic of that name, if there is one."""
+    """Returns the intrinsic of that name, if there is one."""
     found = _KNOWN.get(name)
     if found is None:
         _KNOWN.update((other.name, other) for other in _vectors(name.partition("_")[0]))

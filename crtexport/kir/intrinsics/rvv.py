@@ -41,7 +41,7 @@ _NEAREST_UP = 0
 
 
 def _wrapped(type_: Scalar) -> str:
-    """The C name of unsigned lanes, in which sums wrap, and its definition."""
+    """Returns the C name of unsigned lanes, in which sums wrap, and its definition."""
     size = type_.lane.itemsize
     return local_type("crt_wrapped", f"uint{8 * size}_t", type_.lanes, size)
 
@@ -51,7 +51,7 @@ def _lanes(function: Callable[..., int]) -> Callable[..., Lanes]:
 
 
 def _multiply(width: int) -> tuple[Intrinsic, ...]:
-    """Sums of products of 16-bit integers."""
+    """Returns the intrinsics for sums of products of 16-bit integers."""
     ints, halves = INTS[width], HALVES[width]
     vector, half = llvm_type(ints), llvm_type(halves)
     wide = f"__builtin_convertvector({{}}, {c_type(ints)})".format
@@ -93,7 +93,7 @@ class _Scalable:
 
     @staticmethod
     def _names(type_: Scalar) -> tuple[str, str]:
-        """(type of the processor's vector, as names of intrinsics have it)"""
+        """Returns (type of the processor's vector, as names of intrinsics have it)"""
         lane = llvm_type(type_.lane)
         return f"<vscale x {type_.lanes // 2} x {lane}>", f"nxv{type_.lanes // 2}{lane}"
 
@@ -129,7 +129,7 @@ class _Scalable:
 
 
 def _short(width: int) -> tuple[Intrinsic, ...]:
-    """Sums of bytes, and of products of bytes, in 16 bits."""
+    """Returns the intrinsics for sums of bytes, and of products of bytes, in 16 bits."""
     halves, octets = HALVES[width], BYTES[width]
     words, pair = c_type(halves), (octets, octets)
     product = f"(crt_wrapped)__builtin_convertvector({{}}, {words})".format

@@ -114,7 +114,8 @@ def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
 
 
 def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]:
-    """Sums, differences and products of lanes, the lower bits of them."""
+    """Returns the intrinsics for sums, differences and products of lanes, the lower bits of
+    them."""
     bits, vector = 8 * type_.lane.itemsize, llvm_type(type_)
     operations: dict[str, tuple[str, str, Callable[[int, int], int]]] = {
         "add": ("sums", "+", operator.add), "sub": ("differences", "-", operator.sub),
@@ -135,7 +136,7 @@ def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]
 
 
 def _cells() -> tuple[Intrinsic, ...]:
-    """One number of 8 or of 16 bits in all 16 bytes of a vector."""
+    """Returns the intrinsics that put a number of 8 or of 16 bits into all 16 bytes of a vector."""
 
     def dup(cells: Scalar) -> Intrinsic:
         bits, vector = 8 * cells.lane.itemsize, llvm_type(cells)

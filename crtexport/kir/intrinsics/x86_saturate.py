@@ -72,7 +72,7 @@ def _scaled(width: int) -> Intrinsic:
 
 
 def _lanes(first: int, count: int) -> str:
-    """The mask of a shuffle that takes ``count`` lanes from ``first`` on."""
+    """Returns the mask of a shuffle that takes ``count`` lanes from ``first`` on."""
     return f"<{count} x i32> <{', '.join(f'i32 {first + i}' for i in range(count))}>"
 
 
@@ -192,7 +192,8 @@ def _evaluate(*args: Any) -> Lanes:
 
 
 def _results(width: int, count: int) -> Intrinsic:
-    """``count`` results of vectors and a number that is added to all of them."""
+    """Returns the intrinsic for ``count`` results of vectors and a number that is added to all of
+    them."""
     spelling, vectors = _SPELLINGS[width, count], count // width
     letters = LETTERS[: vectors + 1]
     result = {8: Scalar.I16X8, 16: Scalar.I8X16}[count]

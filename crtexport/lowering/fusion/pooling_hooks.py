@@ -53,17 +53,17 @@ class PoolingAxis(WindowAxis, frozen=True):
 
     @property
     def filled(self) -> bool:
-        """True where all windows have pixels."""
+        """Returns True where all windows have pixels."""
         return self.pad_before < self.window and self.end - self.window < self.size
 
     @property
     def rest(self) -> bool:
-        """True where there are pixels that belong to no window."""
+        """Returns True where there are pixels that belong to no window."""
         return self.end < self.size
 
     @property
     def one(self) -> bool:
-        """True where all pixels belong to one window."""
+        """Returns True where all pixels belong to one window."""
         return self.positions == 1 and not self.rest
 
     def cell(self, pixel: Expr) -> Expr:

@@ -85,7 +85,7 @@ class FloatTerms(Terms, frozen=True):
 
     @property
     def numbers(self) -> tuple[float, float, float]:
-        """The factors of both operands, and the constant term."""
+        """Returns the factors of both operands, and the constant term."""
         first, second = (np.float32(s) / np.float32(self.scale_out) for s in self.scales)
         zeros = [zero + self.more for zero in self.zeros]
         rest = fused_multiply_add(float(first), zeros[0], float(np.float32(second * zeros[1])))
@@ -103,7 +103,7 @@ class FloatTerms(Terms, frozen=True):
         return np.clip(nearest_even(total) - self.more, *self.bounds)
 
 
-class Linear(Struct, frozen=True):
+class LinearFunction(Struct, frozen=True):
     """``start + a * first + b * second``, shifted right by ``places``; all in 32 bits."""
 
     start: int
@@ -119,7 +119,7 @@ class Linear(Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=256)
-def linear(terms: Terms) -> Linear | None:
+def linear(terms: Terms) -> LinearFunction | None:
     """Returns the linear function that equals TFLite's for every pair; None if none was found."""
     wanted = terms.results()
     if wanted is None:
@@ -147,26 +147,26 @@ class BytePairRows(Struct, frozen=True, eq=False):
 def rows(terms: Terms) -> BytePairRows | None:
     """Returns a factor and a table of addends that give the result of every pair; None if none were
     found."""
-    wanted = terms.results()
-    if wanted is None:
+    expected = terms.results()
+    if expected is None:
         return None
     start, factors, places = _nominal(terms)
     if places < 1:
         return None
     most = float(1 << places)
     nominal = np.rint((start + terms.values * factors[1]) * most).astype(np.int64)
-    low, high = wanted > terms.bounds[0], wanted < terms.bounds[1]
+    low, high = expected > terms.bounds[0], expected < terms.bounds[1]
     first = round(float(factors[0]) * most)
     for distance in range(2 * _ROWS_AROUND + 1):
         factor = first + (distance + 1) // 2 * (-1) ** distance
         # Addends must be at least so large, and less than so large.
-        needed = (wanted << places) - terms.values[:, None] * factor
+        needed = (expected << places) - terms.values[:, None] * factor
         least = np.where(low, needed, -(1 << 40)).max(axis=0)
         limit = np.where(high, needed + (1 << places), 1 << 40).min(axis=0)
         if (least < limit).all():
             inside = np.clip(least + limit >> 1, nominal - (1 << places), nominal + (1 << places))
             found = BytePairRows(np.clip(inside, least, limit - 1), factor, places)
-            return found if np.array_equal(found.results(terms), wanted) else None
+            return found if np.array_equal(found.results(terms), expected) else None
     return None
 
 
@@ -181,7 +181,7 @@ def _nominal(terms: Terms) -> tuple[float, npt.NDArray[np.float64], int]:
     return start, factors, min(31 - math.ceil(math.log2(largest)), _MOST_BITS)
 
 
-def _search(terms: Terms, results: Ints) -> Linear | None:
+def _search(terms: Terms, results: Ints) -> LinearFunction | None:
     """Returns the function near the real one whose constant term has the widest range of values
     that give the wanted results."""
     start, factors, places = _nominal(terms)
@@ -197,7 +197,7 @@ def _search(terms: Terms, results: Ints) -> Linear | None:
     steps, below = near[close].astype(np.int64) << places, results[close] < near[close]
     first, second = (round(float(factor) * (1 << places)) for factor in factors)
     nominal = round(start * (1 << places))
-    best: tuple[int, Linear] | None = None
+    best: tuple[int, LinearFunction] | None = None
     for k1 in range(first - _AROUND, first + _AROUND + 1):
         for k2 in range(second - _AROUND, second + _AROUND + 1):
             # What k0 must be at least for results at a step, and less than for those below it.
@@ -205,5 +205,5 @@ def _search(terms: Terms, results: Ints) -> Linear | None:
             least = int(needed[~below].max(initial=nominal - (1 << places - 1)))
             most = int(needed[below].min(initial=nominal + (1 << places - 1))) - 1
             if least <= most and (best is None or most - least > best[0]):
-                best = most - least, Linear((least + most) // 2, k1, k2, places)
+                best = most - least, LinearFunction((least + most) // 2, k1, k2, places)
     return None if best is None else best[1]

@@ -134,7 +134,7 @@ def plus(product: Product, acc: Var, first: Expr, second: Expr) -> Expr:
 
 
 def computed_product(name: str, context: Context) -> Lowered:
-    """The portable kernel of a product of two computed matrices."""
+    """Returns the portable kernel of a product of two computed matrices."""
     lowering = Lowering(name, context)
     b, shape = lowering.b, Matrices.of(context)
     product = product_of(lowering)

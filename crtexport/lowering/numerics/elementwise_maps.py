@@ -91,8 +91,8 @@ def table_lookup(context: Context, name: str, table: Table) -> Lowered:
 
 
 def through_table(context: Context, name: str, function: lut8.Real) -> Lowered:
-    """A function of 8-bit or int16 numbers by a table from float32, as TFLite ``LUTPopulate``
-    makes it."""
+    """Returns a function of 8-bit or int16 numbers by a table from float32, as TFLite
+    ``LUTPopulate`` makes it."""
     source, target = context.input(0), context.output()
     if source.dtype in BYTES:
         return table_lookup(context, name, lut8.through_float(source, target, function))
@@ -116,7 +116,7 @@ def rescaler(lowering: Lowering, ratio: float, bound: int) -> Callable[[Expr], E
 
 
 def stored(b: KernelBuilder, value: Expr, zero_point: int, dtype: DType) -> Expr:
-    """An i32 plus the zero point, saturated to what ``dtype`` holds."""
+    """Returns an i32 plus the zero point, saturated to what ``dtype`` holds."""
     moved = b.let("moved", wrap_add(value, i32(zero_point)) if zero_point else value)
     low, high = dtype.limits
     return cast(moved if dtype is DType.INT32 else clamp(moved, low, high), SCALAR_OF[dtype])

@@ -38,7 +38,7 @@ _INVERSE_ROOT_GUESS = 0x5F3759DF
 
 
 def sqrt(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: square root, correctly rounded; NaN of negative numbers.
+    """Returns f32: square root, correctly rounded; NaN of negative numbers.
 
     An approximate root of the mantissa becomes an integer, which is corrected by what its square
     leaves of the mantissa.
@@ -99,28 +99,29 @@ def _truncated(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def _rounded(b: KernelBuilder, x: Expr, result: Expr) -> Expr:
-    """``result`` with the sign of ``x``, which it may have lost as 0; large ``x`` as it is."""
+    """Returns ``result`` with the sign of ``x``, which it may have lost as 0; large ``x`` as it
+    is."""
     signed = from_bits(or_(bits(b.let("result", result)), and_(bits(x), i32(_SIGN))))
     fractional = lt(magnitude_of(b, x), f32(_ALL_WHOLE))
     return b.let("rounded", select(fractional, b.let("signed", signed), x))
 
 
 def floor(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: the largest integer that is not above ``x``."""
+    """Returns f32: the largest integer that is not above ``x``."""
     x = b.let("x", x)
     whole = _truncated(b, x)
     return _rounded(b, x, sub(whole, select(gt(whole, x), f32(1.0), f32(0.0))))
 
 
 def ceil(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: the smallest integer that is not below ``x``."""
+    """Returns f32: the smallest integer that is not below ``x``."""
     x = b.let("x", x)
     whole = _truncated(b, x)
     return _rounded(b, x, add(whole, select(lt(whole, x), f32(1.0), f32(0.0))))
 
 
 def round_half_even(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: the nearest integer, of two the even one."""
+    """Returns f32: the nearest integer, of two the even one."""
     magnitude = magnitude_of(b, b.let("x", x))
     whole = _truncated(b, magnitude)
     rest = b.let("rest", sub(magnitude, whole))
@@ -132,7 +133,8 @@ def round_half_even(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def saturating_integer(b: KernelBuilder, x: Expr, low: int, high: int) -> Expr:
-    """i32 or i64: ``x`` toward zero, within [low, high], which are those of an integer type."""
+    """Returns i32 or i64: ``x`` toward zero, within [low, high], which are those of an integer
+    type."""
     type_ = Scalar.I64 if high >= 1 << 31 else Scalar.I32
     digits = 53 if x.type is Scalar.F64 else 24
     exact = high < 1 << digits

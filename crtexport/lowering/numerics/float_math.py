@@ -105,8 +105,8 @@ def round_to_int(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def round_half_even(b: KernelBuilder, x: Expr) -> Expr:
-    """i32: ``x`` (f32, within ±2**22) to the nearest integer, halves to even: the low bits of its
-    sum with a number whose unit in the last place is 1."""
+    """Returns i32: ``x`` (f32, within ±2**22) to the nearest integer, halves to even: the low bits
+    of its sum with a number whose unit in the last place is 1."""
     moved = b.let("moved", add(x, f32(_UNITS)))
     return sub(bits(moved), i32(_UNITS_ENCODED))
 
@@ -136,7 +136,7 @@ def exp(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def exp_to_the_limits(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: e**x for any ``x``, up to infinity and down to subnormal numbers and 0."""
+    """Returns f32: e**x for any ``x``, up to infinity and down to subnormal numbers and 0."""
     n, mantissa = _reduced(b, b.let("x", clamp(x, -104.0, 89.0)))
     # 2**n may be no normal number itself: two factors that are.
     half = b.let("half", shr(n, i32(1)))
@@ -144,7 +144,7 @@ def exp_to_the_limits(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def expm1_of_negative(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: e**x - 1 for ``x`` ≤ 0, precise near 0; of others, anything finite."""
+    """Returns f32: e**x - 1 for ``x`` ≤ 0, precise near 0; of others, anything finite."""
     x = b.let("argument", min_(x, f32(0.0)))
     near = add(mul(mul(horner(x, _EXP_POLYNOMIAL), x), x), x)
     far = b.let("far", sub(exp(b, x), f32(1.0)))
@@ -152,7 +152,7 @@ def expm1_of_negative(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def log(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: natural logarithm; -infinity of 0, NaN of negative numbers."""
+    """Returns f32: natural logarithm; -infinity of 0, NaN of negative numbers."""
     x = b.let("x", x)
     tiny = b.let("scaled", select(
         lt(x, f32(_SMALLEST_NORMAL)), b.let("raised", mul(x, f32(2.0**24))), x
@@ -181,12 +181,12 @@ def log(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def logistic(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: 1 / (1 + e**-x)."""
+    """Returns f32: 1 / (1 + e**-x)."""
     return div(f32(1.0), add(f32(1.0), exp(b, negative(x))))
 
 
 def tanh(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: hyperbolic tangent, odd polynomial near 0, 1 - 2/(e**2x + 1) elsewhere."""
+    """Returns f32: hyperbolic tangent, odd polynomial near 0, 1 - 2/(e**2x + 1) elsewhere."""
     magnitude = b.let("magnitude", max_(x, negative(x)))
     square = b.let("square", mul(x, x))
     small = add(mul(mul(horner(square, _TANH_POLYNOMIAL), square), x), x)
@@ -219,7 +219,7 @@ def erfc(b: KernelBuilder, x: Expr) -> Expr:
 
 
 def erf(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: the error function, odd polynomial near 0, 1 - erfc elsewhere."""
+    """Returns f32: the error function, odd polynomial near 0, 1 - erfc elsewhere."""
     x = b.let("x", x)
     near = b.let("near", mul(horner(b.let("square", mul(x, x)), _ERF_BELOW_1), x))
     far = b.let("far", sub(f32(1.0), erfc(b, x)))

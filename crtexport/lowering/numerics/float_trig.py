@@ -148,7 +148,7 @@ def _reduce_far(
 
 
 def arctangent(b: KernelBuilder, x: Expr) -> Expr:
-    """f32: the angle within ±π/2 whose tangent is ``x``; of infinities ±π/2."""
+    """Returns f32: the angle within ±π/2 whose tangent is ``x``; of infinities ±π/2."""
     x = b.let("x", x)
     magnitude = magnitude_of(b, x)
     steep = gt(magnitude, f32(_TAN_THREE_EIGHTHS))

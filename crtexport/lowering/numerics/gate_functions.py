@@ -29,7 +29,7 @@ class Gate(Struct, frozen=True):
     beta: float
 
     def __call__(self, b: KernelBuilder, x: Expr) -> Expr:
-        """f32: its value at ``x`` (f32)."""
+        """Returns f32: its value at ``x`` (f32)."""
         alpha, beta = f32(self.alpha), f32(self.beta)
         match self.function:
             case GateFunction.SIGMOID:

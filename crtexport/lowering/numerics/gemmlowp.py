@@ -84,7 +84,7 @@ def one_over_one_plus_x(b: KernelBuilder, a: Expr) -> Expr:
 
 
 def log_of_sum(b: KernelBuilder, total: Expr) -> Expr:
-    """i32: TFLite ``log_x_for_x_greater_than_or_equal_to_1``: natural logarithm of a Q12.19
+    """Returns i32: TFLite ``log_x_for_x_greater_than_or_equal_to_1``: natural logarithm of a Q12.19
     number of at least 1, as Q5.26."""
     def high(x: Expr, y: Expr) -> Expr:
         return rounding_doubling_high_mul(b, x, y)
@@ -119,7 +119,8 @@ def log_of_sum(b: KernelBuilder, total: Expr) -> Expr:
 
 
 def inverse_root(b: KernelBuilder, value: Expr) -> tuple[Expr, Expr]:
-    """i32: (m, right shift) of :func:`crtexport.support.fixedpoint.inverse_sqrt_multiplier`."""
+    """Returns i32: (m, right shift) of
+    :func:`crtexport.support.fixedpoint.inverse_sqrt_multiplier`."""
     value = b.let("sum", max_(value, i32(1)))
     _, zeros = normalized(b, value)
     pairs = b.let("pairs", sub(shr(zeros, i32(1)), i32(1)))

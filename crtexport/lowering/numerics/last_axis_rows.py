@@ -31,7 +31,7 @@ def rows_kernel(
 
 
 def row_maximum(b: KernelBuilder, source: Buffer, row: Expr, shape: tuple[int, int]) -> Var:
-    """i32 or f32: the largest element of a row."""
+    """Returns i32 or f32: the largest element of a row."""
     work = Scalar.F32 if source.dtype is Scalar.F32 else Scalar.I32
     lowest: Expr = (
         f32(float("-inf")) if work is Scalar.F32 else i32(type_range(source.dtype)[0])

@@ -24,7 +24,8 @@ def populate(
     real: type[np.float32 | np.float64], source: tuple[float, int], target: tuple[float, int],
     function: Callable[[float], float],
 ) -> Table:
-    """``function`` between the quantizations (scale, zero point), in arithmetic of ``real``.
+    """Returns ``function`` between the quantizations (scale, zero point), in arithmetic of
+    ``real``.
 
     Each value is moved by half of the error that the straight line to the next makes midway.
     """
@@ -60,7 +61,7 @@ def _limited(value: np.floating[Any]) -> int:
 def through_float(
     source: TensorType, target: TensorType, function: Callable[[float], float]
 ) -> Table:
-    """The table of an operator between two int16 tensors, in float32."""
+    """Returns the table of an operator between two int16 tensors, in float32."""
     return populate(
         np.float32, (float(scale(source)), 0), (float(scale(target)), 0), function
     )

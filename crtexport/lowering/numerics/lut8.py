@@ -45,7 +45,8 @@ def zero(type_: TensorType) -> int:
 
 
 def mapped(source: TensorType, target: TensorType, function: Callable[[int], int]) -> Table:
-    """``function`` of every value that the input can have, clamped to what the output can."""
+    """Returns ``function`` of every value that the input can have, clamped to what the output
+    can."""
     low, high = target.dtype.limits
     first, last = source.dtype.limits
     return tuple(min(max(function(x), low), high) for x in range(first, last + 1))

@@ -49,7 +49,7 @@ def rounding_doubling_high_mul(
 
 
 def rounding_divide_by_pot(b: KernelBuilder, value: Expr, exponent: Expr) -> Expr:
-    """i32: value / 2**exponent to nearest, halves away from zero; exponent 0 to 31."""
+    """Returns i32: value / 2**exponent to nearest, halves away from zero; exponent 0 to 31."""
     value = b.let("value", value)
     mask = b.let("mask", sub_one_shifted(exponent))
     remainder = and_(value, mask)
@@ -133,7 +133,7 @@ class Requantizer:
         )
 
     def __call__(self, acc: Expr, channel: Expr) -> Expr:
-        """The scaled i32 value of the i32 accumulator of ``channel`` (index)."""
+        """Returns the scaled i32 value of the i32 accumulator of ``channel`` (index)."""
         mantissa: Expr = (
             load(self.mantissas, channel) if self.mantissas is not None
             else i32(self.multiplier.mantissas[0])
@@ -188,8 +188,8 @@ class Requantizer:
         return shr(add(high, half, shr(high, i32(31))), right)
 
     def _doubled_high_mul(self, acc: Expr, mantissa: Expr) -> Expr:
-        """The rounding doubling high multiply of an accumulator that can be doubled: the upper
-        word of a product, which processors have an instruction for."""
+        """Returns the rounding doubling high multiply of an accumulator that can be doubled: the
+        upper word of a product, which processors have an instruction for."""
         doubled = cast(shl(acc, i32(1)), Scalar.I64)
         product = mul(doubled, cast(mantissa, Scalar.I64))
         nudged = add(product, const(1 << 31, Scalar.I64))
@@ -232,7 +232,7 @@ class WideRequantizer:
         )
 
     def __call__(self, acc: Expr, channel: Expr) -> Expr:
-        """The scaled i32 value of the i32 or i64 accumulator of ``channel`` (index)."""
+        """Returns the scaled i32 value of the i32 or i64 accumulator of ``channel`` (index)."""
         factor: Expr = (
             cast(load(self._table, channel), Scalar.I64) if self._table is not None
             else const(self._reduced, Scalar.I64)
@@ -265,5 +265,5 @@ def float_range(activation: Activation) -> tuple[float, float]:
 def quantized_result(
     value: Expr, zero_point: int, bounds: tuple[int, int], dtype: Scalar
 ) -> Expr:
-    """``value`` (i32) plus the output's zero point, clamped and narrowed."""
+    """Returns ``value`` (i32) plus the output's zero point, clamped and narrowed."""
     return cast(clamp(add(value, i32(zero_point)), *bounds), dtype)

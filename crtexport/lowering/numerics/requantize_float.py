@@ -43,9 +43,9 @@ def _long(value: int) -> Expr:
 
 
 def scaled(b: KernelBuilder, acc: Expr, mantissa: Expr, places: Expr, bound: int) -> Expr:
-    """i32: the i32 ``acc`` of at most ``bound`` scaled, exact unless it is beyond ±2**SATURATED,
-    where it may be anything as large. The scale is ``mantissa`` (i32, of 24 bits) / 2**``places``,
-    from 13 to 55 (i32)."""
+    """Returns i32: the i32 ``acc`` of at most ``bound`` scaled, exact unless it is beyond
+    ±2**SATURATED, where it may be anything as large. The scale is ``mantissa`` (i32, of 24 bits) /
+    2**``places``, from 13 to 55 (i32)."""
     wide = b.let("wide", cast(acc, Scalar.I64))
     size = b.let("size", max_(wide, sub(_long(0), wide)))
     if bound > 1 << MANTISSA_BITS:
@@ -80,6 +80,7 @@ def _to_float(b: KernelBuilder, size: Expr) -> Expr:
 
 
 def in_floats(b: KernelBuilder, acc: Expr, scale: Expr) -> Expr:
-    """i32: the same by way of float32, for processors that compute no more precisely than that."""
+    """Returns i32: the same by way of float32, for processors that compute no more precisely than
+    that."""
     product = b.let("real", mul(cast(acc, Scalar.F32), scale))
     return round_half_even(b, b.let("near", clamp(product, -BEYOND, BEYOND)))

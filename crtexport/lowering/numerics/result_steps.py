@@ -264,7 +264,8 @@ class TwoProducts(Struct, frozen=True, eq=False):
 
     @staticmethod
     def of_steps(channels: Sequence[ResultSteps], most_places: int) -> TwoProducts | None:
-        """None if there are none. Sums are moved by at most so many places."""
+        """Returns the constants; None if there are none. Sums are moved by at most so many
+        places."""
         reals = [channel.real for channel in channels if channel.reach] or [0.5]
         if not 2.0**-24 <= min(reals) <= max(reals) < 0.5:
             return None

@@ -138,7 +138,7 @@ class _Position:
         self.table, self.multiplier, self.shift = table, multiplier, shift
 
     def __call__(self, b: KernelBuilder, value: Expr) -> tuple[Expr, Expr]:
-        """i32: (the position, its magnitude)"""
+        """Returns i32: (the position, its magnitude)"""
         half = i32((1 << self.shift) >> 1)
         scaled = add(mul(cast(value, Scalar.I32), i32(self.multiplier)), half)
         position = b.let("position", shr(scaled, i32(self.shift)))

@@ -13,7 +13,7 @@ _WORD = 32
 def by_two_products(
     b: KernelBuilder, steps: TwoProducts, total: Expr, limits: tuple[int, int]
 ) -> Expr:
-    """i32: the result within ``limits`` of the i32 ``total``, by the constants of the first
+    """Returns i32: the result within ``limits`` of the i32 ``total``, by the constants of the first
     channel."""
     addend, first, second = (int(number) for number in steps.constants[0])
     moved = b.let("moved", add(shl(total, i32(steps.places)), i32(addend)))

@@ -147,7 +147,7 @@ class Weighted:
         return Requantizer(self.lowering, sums.multiplier, sums.rounding, sums.bound)
 
     def _prepare_bias(self, raw: npt.NDArray[np.int64], folded: npt.NDArray[np.int64]) -> None:
-        """The model's own bias where it serves as it is; none where it is all zero."""
+        """Takes the model's own bias where it serves as it is, none where it is all zero."""
         if not folded.any():
             return
         kept = self.context.has(2) and np.array_equal(folded, raw)
@@ -178,8 +178,8 @@ class Weighted:
 
     @property
     def plain_int8(self) -> bool:
-        """True where sums are products of int8 values that fit 32 bits: which fast schedules can
-        do."""
+        """Returns True where sums are products of int8 values that fit 32 bits: which fast
+        schedules can do."""
         dtypes = {self.x.dtype, self.weights.dtype}
         return dtypes == {Scalar.I8} and self.sum is Scalar.I32 and not (
             self.wraps or self.weight_zero
@@ -208,13 +208,13 @@ class Weighted:
                 yield unit, add(mul(group, const(rows)), row)
 
     def start(self, channel: Expr) -> Var:
-        """The accumulator of an output channel (index)."""
+        """Returns the accumulator of an output channel (index)."""
         if self.bias is not None and self.mode is not Mode.HYBRID:
             return self.b.local("acc", load(self.bias, channel))
         return self.b.local("acc", const(0, self.sum))
 
     def accumulate(self, acc: Var, x_index: Expr, w_index: Expr) -> None:
-        """acc += x * w"""
+        """Emits acc += x * w"""
         if self.mode is not Mode.INTEGER:
             x = cast(load(self.x, x_index), Scalar.F32)
             self._plus(acc, mul(x, cast(self._stored(w_index), Scalar.F32)))
@@ -225,7 +225,7 @@ class Weighted:
         self._plus(acc, mul(value, self._weight(w_index)))
 
     def _stored(self, index: Expr) -> Expr:
-        """A weight as it is stored; of those packed by units, that of the channel of
+        """Returns a weight as it is stored; of those packed by units, that of the channel of
         :meth:`units`."""
         if not self.bits:
             return load(self.weights, index)
@@ -243,11 +243,12 @@ class Weighted:
 
     @property
     def padding_counts(self) -> bool:
-        """True where a padded cell contributes anything (it does where real 0 is stored as z)."""
+        """Returns True where a padded cell contributes anything (it does where real 0 is stored as
+        z)."""
         return self.mode is Mode.INTEGER and self.zero_point != 0
 
     def accumulate_padded(self, acc: Var, w_index: Expr) -> None:
-        """acc += z * w, what a padded cell must contribute to meet the folded bias."""
+        """Emits acc += z * w, what a padded cell must contribute to meet the folded bias."""
         self._plus(acc, mul(self._weight(w_index), i32(self.zero_point)))
 
     def _plus(self, acc: Var, term: Expr) -> None:

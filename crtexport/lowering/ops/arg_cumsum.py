@@ -65,10 +65,10 @@ def _arg(context: Context, name: str) -> Lowered:
     lowering = Lowering(name, context)
     b, work = lowering.b, working_type(context.input(0).dtype)
     source, output = lowering.input(0, "input"), lowering.output()
-    shape = before, extent, after = _around(context, op.axis)
+    shape = outer, extent, after = _around(context, op.axis)
     if 0 in shape:
         return lowering.finish()
-    with b.loop("o", before) as o, b.loop("i", after) as i:
+    with b.loop("o", outer) as o, b.loop("i", after) as i:
         best = b.local("best", cast(load(source, flat_index([o, const(0), i], shape)), work))
         where = b.local("where", i32(0))
         # The first element beats nothing, so that the loop needs no other start.
@@ -78,7 +78,7 @@ def _arg(context: Context, name: str) -> Lowered:
                 b.assign(best, value)
                 b.assign(where, cast(r, where.type))
         b.store(
-            output, flat_index([o, i], (before, after)),
+            output, flat_index([o, i], (outer, after)),
             cast(where, SCALAR_OF[context.output().dtype]),
         )
     return lowering.finish()
@@ -102,7 +102,7 @@ def _running(context: Context, name: str) -> Lowered:
     lowering = Lowering(name, context)
     b, work = lowering.b, SCALAR_OF[context.input(0).dtype]
     source, output = lowering.input(0, "input"), lowering.output()
-    shape = before, extent, after = _around(context, op.axis)
+    shape = outer, extent, after = _around(context, op.axis)
     scaled = RunningSum(lowering) if work is Scalar.I8 else None
     neutral = 0 if isinstance(op, CumSum) else 1
     join = (add, mul)[neutral] if work.is_float else (wrap_add, wrap_mul)[neutral]
@@ -112,7 +112,7 @@ def _running(context: Context, name: str) -> Lowered:
     def keep(at: Expr) -> None:
         b.store(output, at, total if scaled is None else scaled.result(total))
 
-    with b.loop("o", before) as o, b.loop("i", after) as i:
+    with b.loop("o", outer) as o, b.loop("i", after) as i:
         total = b.local("total", const(neutral, work) if scaled is None else scaled.start)
         with b.loop("r", extent) as r:
             step: Expr = sub(const(extent - 1), r) if op.reverse else r

@@ -38,7 +38,7 @@ from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
 
 _BOXES, _SCORES, _ANCHORS = 0, 1, 2
 _ABOVE_ALL = float.fromhex("0x1.fffffep127")
-Taken = Callable[[Box], Expr]
+IsSuppressed = Callable[[Box], Expr]
 _TAKEN = (DType.FLOAT32, DType.UINT8)
 
 
@@ -69,7 +69,7 @@ def detection(context: Context) -> Lowered:
 
 
 def _var(local: Expr) -> Var:
-    """A local, as what can be assigned to."""
+    """Returns a local, as what can be assigned to."""
     if not isinstance(local, Var):
         raise TypeError(local)
     return local
@@ -286,8 +286,11 @@ class _Best:
         self.row = b.local("best_row", i32(-1))
         self.box = Box(*(b.local("best", f32(0.0)) for _ in range(4)))
 
-    def consider(self, n: Expr, score: Expr, last: _Last, taken: Taken) -> None:
-        """Row ``n``: ``taken`` says whether a box found before suppresses its box (i32 1 or 0)."""
+    def consider(self, n: Expr, score: Expr, last: _Last, is_suppressed: IsSuppressed) -> None:
+        """Emits that row ``n`` becomes the best, if it is better and not suppressed.
+
+        ``is_suppressed`` says whether a box found before suppresses its box (i32 1 or 0).
+        """
         b = self.b
         row = b.let("row_of_box", cast(n, Scalar.I32))
         enough = ge(score, f32(self.detection.op.score_threshold))
@@ -297,7 +300,7 @@ class _Best:
         better = or_(lt(self.row, i32(0)), gt(score, self.score))
         with b.if_(and_(enough, follows, better)):
             box = self.detection.decoded(n)
-            with b.if_(eq(taken(box), i32(0))):
+            with b.if_(eq(is_suppressed(box), i32(0))):
                 b.assign(self.score, score)
                 b.assign(self.row, row)
                 for old, new in zip(self.box.sides, box.sides, strict=True):

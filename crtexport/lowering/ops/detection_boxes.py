@@ -59,7 +59,7 @@ def suppressed(
     b: KernelBuilder, box_at: Callable[[Expr], Box], count: int, box: Box, threshold: float,
     counts: Callable[[Expr], Expr],
 ) -> Var:
-    """i32 1 or 0: whether ``box`` overlaps one of ``count`` boxes, ``box_at(k)``.
+    """Returns i32 1 or 0: whether ``box`` overlaps one of ``count`` boxes, ``box_at(k)``.
 
     The box number k counts where ``counts(k)`` holds. Overlap: intersection over union beyond
     ``threshold``; boxes without area overlap none.

@@ -144,7 +144,7 @@ class _LstmLoops(ABC):
         """Updates the cell at ``place``; the new output."""
 
     def unmasked(self, value: Expr) -> Expr:
-        """A number kept in the output state, as the number that it stands for, and back."""
+        """Returns the number that a number kept in the output state stands for, or the way back."""
         return xor(value, i32(self.mask)) if self.mask else value
 
     def lower(self) -> Lowered:

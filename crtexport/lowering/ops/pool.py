@@ -75,7 +75,8 @@ class RealAverage(Struct, frozen=True):
 
     @staticmethod
     def of(context: Context) -> RealAverage | None:
-        """None where averages are those of the numbers as they are."""
+        """Returns the average in real numbers; None where averages are those of the numbers as they
+        are."""
         if context.numerics is not Numerics.ORT or context.input(0).dtype is DType.FLOAT32:
             return None
         source, target = context.input(0), context.output()
@@ -153,8 +154,8 @@ def _pool(context: Context, op: Pool2D, name: str) -> Lowered:
 
 
 def _decided_by_sums(context: Context, real: RealAverage, steps: AverageSteps) -> Lowered:
-    """The averages of :class:`RealAverage` by sums of integers; those of floats where these don't
-    tell."""
+    """Returns the averages of :class:`RealAverage` by sums of integers; those of floats where these
+    don't tell."""
     op = context.op(AveragePool2D)
     lowering = Lowering("average_pool2d", context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape

@@ -76,7 +76,7 @@ def symmetric_words(context: Context) -> str | None:
     return None
 
 
-class Walk(Struct, frozen=True):
+class ReductionLoops(Struct, frozen=True):
     """The loops of a reduction: axes that are walked alike and lie side by side are one loop.
 
     ``groups``: (extent, whether it is folded), outermost first.
@@ -85,7 +85,7 @@ class Walk(Struct, frozen=True):
     groups: tuple[tuple[int, bool], ...]
 
     @staticmethod
-    def over(shape: tuple[int, ...], axes: tuple[int, ...]) -> Walk:
+    def over(shape: tuple[int, ...], axes: tuple[int, ...]) -> ReductionLoops:
         """Returns the loops over ``shape`` that reduce ``axes``."""
         groups: list[tuple[int, bool]] = []
         for axis, extent in enumerate(shape):
@@ -96,7 +96,7 @@ class Walk(Struct, frozen=True):
                 groups[-1] = (groups[-1][0] * extent, folded)
             else:
                 groups.append((extent, folded))
-        return Walk(tuple(groups))
+        return ReductionLoops(tuple(groups))
 
     @contextmanager
     def outer(self, b: KernelBuilder) -> Iterator[dict[int, Expr]]:
@@ -127,11 +127,11 @@ class Walk(Struct, frozen=True):
         return flat_index([at[g] for g in kept], tuple(self.groups[g][0] for g in kept))
 
 
-def walk_of(context: Context) -> Walk:
+def walk_of(context: Context) -> ReductionLoops:
     op = context.node.op
     if not isinstance(op, Reducer):
         raise TypeError(op)
-    return Walk.over(context.input(0).shape, op.axes)
+    return ReductionLoops.over(context.input(0).shape, op.axes)
 
 
 def folded_count(context: Context) -> int:

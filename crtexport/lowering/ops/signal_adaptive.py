@@ -144,22 +144,22 @@ def overlap_add(context: Context) -> Lowered:
     lowering = Lowering("overlap_add", context)
     b, type_ = lowering.b, context.input(0)
     *outer, count, size = type_.shape
-    left, rows = size - op.step, math.prod(outer)
+    kept, rows = size - op.step, math.prod(outer)
     frames, before = lowering.input(0, "frames"), lowering.input(1, "before")
     output, after = lowering.output(), lowering.output(1, "after")
     done = count * op.step
     real = type_.dtype.is_float
     work = Scalar.F32 if real else _I32
     with b.loop("row", rows) as row:
-        for target, start, extent in ((output, 0, done), (after, done, left)):
+        for target, start, extent in ((output, 0, done), (after, done, kept)):
             if not extent:
                 continue
             with b.loop("i", extent) as i:
                 t = b.let("t", add(i, const(start)))
                 total = b.local("total", const(0, work))
-                if left:
-                    with b.if_(lt(t, const(left))):
-                        old = flat_index([row, clamp(t, 0, left - 1)], (rows, left))
+                if kept:
+                    with b.if_(lt(t, const(kept))):
+                        old = flat_index([row, clamp(t, 0, kept - 1)], (rows, kept))
                         b.assign(total, cast(load(before, old), work))
                 with b.loop("frame", count) as frame:
                     at = b.let("at", sub(t, mul(frame, const(op.step))))

@@ -27,17 +27,17 @@ def top_k(context: Context) -> Lowered:
     work = work_type(x.dtype)
     source = lowering.input(0, "input")
     values, places = lowering.output(0), lowering.output(1, "places")
-    before, extent = math.prod(x.shape[: op.axis]), x.shape[op.axis]
+    outer, extent = math.prod(x.shape[: op.axis]), x.shape[op.axis]
     after = math.prod(x.shape[op.axis + 1 :])
-    if 0 in (before, extent, after, op.count):
+    if 0 in (outer, extent, after, op.count):
         return lowering.finish()
     better, first = (gt, _largest(work)) if op.largest else (lt, _smallest(work))
-    with b.loop("o", before) as o, b.loop("i", after) as i:
+    with b.loop("o", outer) as o, b.loop("i", after) as i:
         last, last_place = b.local("last", first), b.local("last_place", i32(-1))
         with b.loop("k", op.count) as k:
             best, best_place = b.local("best", first), b.local("best_place", i32(-1))
             with b.loop("r", extent) as r:
-                at = flat_index([o, r, i], (before, extent, after))
+                at = flat_index([o, r, i], (outer, extent, after))
                 value = b.let("value", cast(load(source, at), work))
                 place = b.let("place", cast(r, Scalar.I32))
                 left = or_(better(last, value), and_(eq(value, last), gt(place, last_place)))
@@ -47,7 +47,7 @@ def top_k(context: Context) -> Lowered:
                     b.assign(best_place, place)
             b.assign(last, best)
             b.assign(last_place, best_place)
-            to = b.let("to", flat_index([o, k, i], (before, op.count, after)))
+            to = b.let("to", flat_index([o, k, i], (outer, op.count, after)))
             b.store(values, to, cast(best, SCALAR_OF[x.dtype]))
             # NaN is neither larger nor smaller: where only such are left, the first place is said.
             b.store(places, to, cast(max_(best_place, i32(0)), places.dtype))

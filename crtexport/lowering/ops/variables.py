@@ -32,7 +32,8 @@ def initial_words(graph: Graph, tensor: int) -> npt.NDArray[np.generic] | None:
 
 
 def _copy(context: Context, name: str, variable: int, source: int | None) -> Lowered:
-    """A kernel that copies input ``source``, or the variable at input 0, XOR its initial value."""
+    """Returns a kernel that copies input ``source``, or the variable at input 0, XOR its initial
+    value."""
     lowering = Lowering(name, context)
     b, type_ = lowering.b, context.input(0)
     word = _WORDS[min(type_.dtype.itemsize, 4)]

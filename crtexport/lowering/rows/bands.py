@@ -34,8 +34,8 @@ from crtexport.lowering.rows.schedule import (
     Compute,
     Fetch,
     Fill,
-    Move,
     Ready,
+    RowMove,
     RowSchedule,
     Work,
     row_schedule,
@@ -88,12 +88,12 @@ def bands(graph: Graph, node: Node) -> Bands | None:
     for work in runs:
         match work:
             case Compute(part, rows, more):
-                maker.compute(node.parts[part], rows, more=more)
+                maker.compute(node.parts[part], rows, onto=more)
             case Fill(tensor, value):
                 maker.fill(tensor, value)
             case Fetch(tensor):
                 maker.fetch(tensor)
-            case Move(tensor, rows):
+            case RowMove(tensor, rows):
                 maker.move(tensor, rows)
     return Bands(schedule, maker.finish(), tuple(runs), tuple(runs.values()))
 
@@ -101,7 +101,7 @@ def bands(graph: Graph, node: Node) -> Bands | None:
 def band(graph: Graph, part: Node, rows: int) -> Graph:
     """Returns a graph that computes so many rows of the output of a node alone."""
     maker = _Maker(graph)
-    maker.compute(part, rows, more=isinstance(part.op, ChannelSums))
+    maker.compute(part, rows, onto=isinstance(part.op, ChannelSums))
     return maker.finish()
 
 
@@ -126,8 +126,9 @@ class _Maker:
         self._outputs: list[int] = []
         self._constants: dict[int, int] = {}
 
-    def compute(self, part: Node, rows: int, *, more: bool) -> None:
-        """Rows of the output of a part; or sums of rows, ``more`` than those that are given."""
+    def compute(self, part: Node, rows: int, *, onto: bool) -> None:
+        """Adds the node that computes ``rows`` of the output of a part; or, ``onto`` the sums that
+        there are, those of further rows."""
         windows = row_windows(self._graph, part) or {}
         inputs: list[int | None] = []
         for position, tensor in enumerate(part.inputs):
@@ -138,7 +139,7 @@ class _Maker:
             else:
                 inputs.append(self._constant(tensor))
         (made,) = part.outputs
-        if more:
+        if onto:
             inputs.append(self._given(made, 1))
         output = self._made(made, 1 if isinstance(part.op, ChannelSums) else rows)
         self._nodes.append(replace(
@@ -146,7 +147,7 @@ class _Maker:
         ))
 
     def fill(self, tensor: int, value: float) -> None:
-        """A row of padding."""
+        """Emits a row of padding."""
         type_ = of_rows(self._graph.type(tensor), 1)
         number = np.full((1, 1, 1, 1), value, type_.dtype.numpy)
         one = TensorType(type_.dtype, number.shape, type_.quant)
@@ -163,8 +164,8 @@ class _Maker:
         self._copy(source, target, f"a row of {self._name(tensor)!r}")
 
     def move(self, tensor: int, rows: int) -> None:
-        """A copy of rows of a ring. They begin at multiples of their size in aligned memory, so
-        they move in the largest pieces that a row has a whole number of."""
+        """Adds a copy of rows of a ring. They begin at multiples of their size in aligned memory,
+        so they move in the largest pieces that a row has a whole number of."""
         row = of_rows(self._graph.type(tensor), 1).nbytes
         piece = next(p for p in _PIECES if row % p.itemsize == 0)
         type_ = TensorType(piece, (1, rows, 1, row // piece.itemsize))
@@ -193,7 +194,7 @@ class _Maker:
         return self._constants[tensor]
 
     def _rows(self, tensor: int, rows: int) -> int:
-        """A tensor of some rows of another one."""
+        """Returns a tensor of some rows of another one."""
         return self._tensor(Tensor(self._name(tensor), of_rows(self._graph.type(tensor), rows)))
 
     def _given(self, tensor: int, rows: int) -> int:

@@ -50,7 +50,7 @@ class Fetch(Struct, frozen=True):
     tensor: int
 
 
-class Move(Struct, frozen=True):
+class RowMove(Struct, frozen=True):
     """``rows`` rows of ``tensor`` that are still needed move to the beginning of its ring."""
 
     tensor: int
@@ -63,7 +63,7 @@ class Ready(Struct, frozen=True):
     tensor: int
 
 
-Work: TypeAlias = Compute | Fill | Fetch | Move | Ready
+Work: TypeAlias = Compute | Fill | Fetch | RowMove | Ready
 
 
 class RowPlace(Struct, frozen=True):
@@ -196,7 +196,7 @@ class _Geometry(Struct, frozen=True):
 
     @property
     def rests(self) -> bool:
-        """True if rows above and below bands are computed at once."""
+        """Returns True if rows above and below bands are computed at once."""
         return isinstance(self.node.op, Cascade) and self.node.op.rests
 
     @property
@@ -212,8 +212,8 @@ class _Geometry(Struct, frozen=True):
         )
 
     def _read(self, tensor: int, window: RowWindow, row: int, rows: int) -> _Read:
-        """Rows of inputs and outputs of the cascade are read where they lie, but with padding; and
-        those that come one after the other."""
+        """Returns the rows that a window reads. Those of inputs and outputs of the cascade are read
+        where they lie, but with padding; so are those that come one after the other."""
         first, size = window.first(row), window.covered(rows)
         whole = (
             first >= 0 and first + size <= self.rows(tensor)
@@ -223,12 +223,12 @@ class _Geometry(Struct, frozen=True):
 
     @property
     def fed(self) -> bool:
-        """True if rows of the input come one after the other."""
+        """Returns True if rows of the input come one after the other."""
         return isinstance(self.node.op, Cascade) and self.node.op.fed
 
     @property
     def whole_outputs(self) -> tuple[int, ...]:
-        """The outputs that aren't the rows of a ring."""
+        """Returns the outputs that aren't the rows of a ring."""
         return () if self.hop else self.node.outputs
 
 
@@ -279,16 +279,16 @@ def _phases(
 ) -> tuple[int, ...]:
     """Returns for each part the rows that the first band of its reader waits for, modulo its
     height: where bands end there, no row is kept for the next band but those that it reads, too."""
-    wanted: dict[int, int] = {}
+    first_rows: dict[int, int] = {}
     found = []
     for number in reversed(range(len(node.parts))):
         part, height = node.parts[number], heights[number]
         together = rows_together(windows[number])
-        phase = -(-wanted.get(part.outputs[0], 0) // together) * together % height
+        phase = -(-first_rows.get(part.outputs[0], 0) // together) * together % height
         found.append(phase)
         for position, window in windows[number].items():
             tensor = graph.required(part, position)
-            wanted.setdefault(tensor, window.first(phase) + window.covered(height))
+            first_rows.setdefault(tensor, window.first(phase) + window.covered(height))
     return tuple(reversed(found))
 
 
@@ -468,7 +468,7 @@ def _moved(event: _Event, ring: _Ring, base: int) -> Iterator[RowStep]:
     kept = ring.end - base
     if kept > 0:
         yield RowStep(
-            Move(event.tensor, kept), (RowPlace(event.tensor, base, base - ring.base, kept),),
+            RowMove(event.tensor, kept), (RowPlace(event.tensor, base, base - ring.base, kept),),
             RowPlace(event.tensor, base, 0, kept),
         )
     ring.base = base

@@ -72,36 +72,36 @@ def row_windows(graph: Graph, node: Node) -> dict[int, RowWindow] | None:
     for one that can't be computed row by row."""
     if len(node.outputs) != 1 or node.graphs or node.parts:
         return None
-    given = {
+    images = {
         position: graph.type(tensor) for position, tensor in enumerate(node.inputs)
         if tensor is not None and graph.constant(tensor) is None
     }
     variables = any(t is not None and graph.tensors[t].variable is not None for t in node.inputs)
     output = graph.type(node.outputs[0])
-    if variables or not given or not all(_image(t) for t in (*given.values(), output)):
+    if variables or not images or not all(_image(t) for t in (*images.values(), output)):
         return None
     match node.op:
         case ops.Conv2D() | ops.DepthwiseConv2D():
-            return _convolution(graph, node, node.op) if set(given) == {0} else None
+            return _convolution(graph, node, node.op) if set(images) == {0} else None
         case ops.TransposeConv2D():
-            return _transposed(graph, node, node.op) if set(given) == {0} else None
+            return _transposed(graph, node, node.op) if set(images) == {0} else None
         case ops.ResizeNearestNeighbor(size=(height, _), align_corners=False):
-            made, rest = divmod(height, rows_of(given[0]))
+            made, rest = divmod(height, rows_of(images[0]))
             return {0: RowWindow(made=made)} if made and not rest else None
         case ops.Slice() if op_of_image(node.op):
             return {0: RowWindow(1, node.op.stride[_ROWS], -node.op.begin[_ROWS])}
         case ops.Pad(paddings=paddings) if not paddings[0][0] + paddings[0][1]:
-            zero = 0 if given[0].quant is None else given[0].quant.zero_point[0]
+            zero = 0 if images[0].quant is None else images[0].quant.zero_point[0]
             return {0: RowWindow(before=paddings[_ROWS][0], fill=zero)}
         case ops.ChannelSums():
-            return {0: RowWindow()} if set(given) == {0} else None
+            return {0: RowWindow()} if set(images) == {0} else None
         case ops.MaxPool2D() | ops.AveragePool2D():
             return _pool(graph, node, node.op)
         case ops.Concatenation(axis=axis) if axis != _ROWS and axis:
-            return None if len(given) != len(node.inputs) else dict.fromkeys(given, RowWindow())
+            return None if len(images) != len(node.inputs) else dict.fromkeys(images, RowWindow())
         case ops.Elementwise() | ops.Quantize() | ops.Dequantize():
-            same = all(type_.shape == output.shape for type_ in given.values())
-            return dict.fromkeys(given, RowWindow()) if same and _alike(graph, node) else None
+            same = all(type_.shape == output.shape for type_ in images.values())
+            return dict.fromkeys(images, RowWindow()) if same and _alike(graph, node) else None
         case _:
             return None
 

@@ -48,11 +48,11 @@ def _firsts(keys: Iterable[Hashable]) -> Array:
 
 
 def _computed(
-    graph: Graph, layer: IntegerLayer, same: Array | None, folded: Folded
+    graph: Graph, layer: IntegerLayer, first_equal: Array | None, folded: Folded
 ) -> Array | None:
     """Returns the index of the first equal output for each output, or None if all differ.
 
-    ``same`` has the first equal input for each input, or is None if all inputs differ.
+    ``first_equal`` has the first equal input for each input, or is None if all inputs differ.
     Contributions of constants count as bias.
     """
     bias = layer.bias + folded.added
@@ -67,14 +67,14 @@ def _computed(
     scaling = layer.scaling
     scales = np.broadcast_to([scaling.multipliers, scaling.shifts], (2, layer.outputs))
     if layer.depthwise:
-        source = layer.source if same is None else same[layer.source]
+        source = layer.source if first_equal is None else first_equal[layer.source]
         weights = taps[:, alike].T
     else:
         source = np.zeros(layer.outputs, int)
         # Sums of weights can need more bits than one weight.
-        weights = taps[alike] if same is None else taps[alike].astype(np.int32)
+        weights = taps[alike] if first_equal is None else taps[alike].astype(np.int32)
         weights[..., folded.inputs] = 0
-        for channel, one in _others(same):
+        for channel, one in _others(first_equal):
             weights[..., one] += weights[..., channel]
             weights[..., channel] = 0
     numbers = np.stack([*scales, bias, source], axis=1)[alike].tolist()
@@ -85,42 +85,42 @@ def _computed(
     return equal
 
 
-def _others(same: Array | None) -> list[tuple[int, int]]:
+def _others(first_equal: Array | None) -> list[tuple[int, int]]:
     """Returns pairs: a channel that equals an earlier one, and the first that it equals."""
-    if same is None:
+    if first_equal is None:
         return []
-    return [(channel, one) for channel, one in enumerate(same.tolist()) if channel != one]
+    return [(channel, one) for channel, one in enumerate(first_equal.tolist()) if channel != one]
 
 
-def _carried(graph: Graph, node: Node, first: Mapping[int, Array]) -> Array | None:
+def _carried(graph: Graph, node: Node, first_equal: Mapping[int, Array]) -> Array | None:
     """Returns the first equal channel for each output channel of a node that doesn't mix channels.
     """
     inputs = [t for t in node.inputs if t is not None]
-    if not any(t in first for t in inputs) or isinstance(node.op, Concatenation | Pad):
+    if not any(t in first_equal for t in inputs) or isinstance(node.op, Concatenation | Pad):
         return None
     if not links_of(graph, node):
         return None
     count = channels(graph, node.outputs[0])
     if isinstance(node.op, Reshape):
-        return _reshaped(first[inputs[0]], count)
+        return _reshaped(first_equal[inputs[0]], count)
     # An input that is broadcast over channels is the same for all of them.
-    given = [_known(graph, t, first) for t in inputs if channels(graph, t) == count]
+    given = [_known(graph, t, first_equal) for t in inputs if channels(graph, t) == count]
     return _firsts(list(zip(*(g.tolist() for g in given), strict=True)))
 
 
-def _known(graph: Graph, tensor: int, first: Mapping[int, Array]) -> Array:
-    return first.get(tensor, np.arange(channels(graph, tensor)))
+def _known(graph: Graph, tensor: int, first_equal: Mapping[int, Array]) -> Array:
+    return first_equal.get(tensor, np.arange(channels(graph, tensor)))
 
 
-def _reshaped(same: Array, count: int) -> Array | None:
+def _reshaped(first_equal: Array, count: int) -> Array | None:
     """Returns the first equal channels after a Reshape whose last axis repeats the channels."""
-    if count % len(same) or count > MAX_CHANNELS:
+    if count % len(first_equal) or count > MAX_CHANNELS:
         return None
-    starts = np.repeat(np.arange(0, count, len(same)), len(same))
-    return np.asarray(starts + np.tile(same, count // len(same)))
+    starts = np.repeat(np.arange(0, count, len(first_equal)), len(first_equal))
+    return np.asarray(starts + np.tile(first_equal, count // len(first_equal)))
 
 
-def _reading(graph: Graph, tensors: list[Tensor], layer: IntegerLayer, same: Array) -> Node:
+def _reading(graph: Graph, tensors: list[Tensor], layer: IntegerLayer, first_equal: Array) -> Node:
     """Returns the layer with its weights moved to the first of equal channels, where the sums fit.
     """
     node = layer.node
@@ -132,7 +132,7 @@ def _reading(graph: Graph, tensors: list[Tensor], layer: IntegerLayer, same: Arr
     low, high = weights.type.dtype.limits
     low = max(low, -high) if weights.type.dtype is DType.INT8 else low
     moved = taps.astype(np.int32)
-    for channel, one in _others(same):
+    for channel, one in _others(first_equal):
         total = moved[..., one] + moved[..., channel] + zero
         if moved[..., channel].any() and total.min() >= low and total.max() <= high:
             moved[..., one] += moved[..., channel]

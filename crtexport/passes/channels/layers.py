@@ -77,20 +77,20 @@ class OutputScaling(Struct, frozen=True, eq=False):
         if self.wide or self.rounding is not Rounding.DOUBLE:
             channels = accs.shape[-1]
             found = [self.stored(i % channels, acc) for i, acc in enumerate(accs.ravel().tolist())]
-            known = np.array([value is not None for value in found], bool).reshape(accs.shape)
+            certain = np.array([value is not None for value in found], bool).reshape(accs.shape)
             values = np.array([low if v is None else v for v in found], np.int64)
-            return values.reshape(accs.shape), known
+            return values.reshape(accs.shape), certain
         shifts, sizes = self.shifts, np.abs(accs)
         left = np.maximum(shifts, 0)
-        known = sizes <= INT32_MAX >> left
-        sums: Array = accs * known
+        certain = sizes <= INT32_MAX >> left
+        sums: Array = accs * certain
         if np.count_nonzero(shifts >= 0):
             # Products of values within the limits are below 2**62.
             limits = np.int64(INT32_MAX - (1 << 16)) << np.clip(31 - shifts, 0, 31)
-            known &= (shifts <= 30) & ((shifts < 0) | (sizes * self.multipliers < limits))
+            certain &= (shifts <= 30) & ((shifts < 0) | (sizes * self.multipliers < limits))
             sums <<= np.minimum(left, 30)
         scaled = multiply_all_by_quantized_multiplier(sums, self.multipliers, left - shifts)
-        return np.clip(scaled + self.zero_point, *self.bounds), known
+        return np.clip(scaled + self.zero_point, *self.bounds), certain
 
 
 class IntegerLayer(Struct, frozen=True, eq=False):

@@ -37,18 +37,18 @@ class LayerChannels(Struct, frozen=True):
 
 def report(facts: ChannelFacts, after: Graph, needs: Needs) -> tuple[LayerChannels, ...]:
     """Returns a record for each analysed layer, in order; both graphs must have the same nodes."""
-    before, made = facts.graph, list[LayerChannels]()
+    original, made = facts.graph, list[LayerChannels]()
     for number, layer in facts.layers.items():
         gone = ~needs.kept[layer.y]
         constant = gone & facts.ranges[layer.y].constant
         zero = constant & layer.unweighted()
-        old, new = before.nodes[number], after.nodes[number]
+        old, new = original.nodes[number], after.nodes[number]
         made.append(LayerChannels(
             str(old),
             (layer.inputs, _count(needs.kept[layer.x])),
             (layer.outputs, _count(needs.kept[layer.y])),
-            (macs(before, old), macs(after, new)),
-            (_weight_bytes(before, old), _weight_bytes(after, new)),
+            (macs(original, old), macs(after, new)),
+            (_weight_bytes(original, old), _weight_bytes(after, new)),
             _count(zero), _count(constant & ~zero), _count(gone & ~constant),
         ))
     return tuple(made)

@@ -31,11 +31,11 @@ _TRIED = 3
 """Ways that are planned, of those that look best."""
 
 
-def smallest(ways: Ways, whole: Made | None = None, bearable: float = BEARABLE) -> Made | None:
-    """Returns the way with the least memory that is worth what it costs; the ``whole`` tensors one
-    after another where none is. None where there is neither. ``bearable``: the part of the
+def smallest(ways: Ways, by_layer: Made | None = None, bearable: float = BEARABLE) -> Made | None:
+    """Returns the way with the least memory that is worth what it costs; ``by_layer``, one whole
+    tensor after another, where none is. None where there is neither. ``bearable``: the part of the
     network's instructions from which on more of them are worth much less."""
-    most = math.inf if whole is None else whole[1].total
+    most = math.inf if by_layer is None else by_layer[1].total
 
     def weight(way: Way, nbytes: int) -> float:
         more = max(way.instructions, 0) / ways.instructions
@@ -45,7 +45,7 @@ def smallest(ways: Ways, whole: Made | None = None, bearable: float = BEARABLE) 
         more = way.instructions / ways.instructions
         return weight(way, nbytes) * (1 + _DEAR * max(more - bearable, 0))
 
-    found = ways.below(None if whole is None else whole[1].total)
+    found = ways.below(None if by_layer is None else by_layer[1].total)
     best, least = None, math.inf
     for way in sorted(found, key=lambda way: rank(way, way.nbytes))[:_TRIED]:
         if rank(way, way.nbytes) >= least:
@@ -54,15 +54,15 @@ def smallest(ways: Ways, whole: Made | None = None, bearable: float = BEARABLE) 
         if made < least:
             best, least = way, made
     if best is None or weight(best, ways.made(best)[1].total) >= most:
-        return whole
+        return by_layer
     return ways.made(best)
 
 
-def cheap(ways: Ways, whole: Made) -> Made:
+def cheap(ways: Ways, by_layer: Made) -> Made:
     """Returns the way with the least memory among those that take hardly more time and flash than
-    the ``whole`` tensors one after another, and save more memory than they take flash; these, where
-    there is none."""
-    whole_time, flash = max(ways.time_of(whole), 1), CHEAP_FLASH * ways.flash
+    ``by_layer``, one whole tensor after another, and save more memory than they take flash; that,
+    where there is none."""
+    whole_time, flash = max(ways.time_of(by_layer), 1), CHEAP_FLASH * ways.flash
 
     def weight(nbytes: int, longer: float, code: int) -> float:
         if longer > CHEAP or code > flash:
@@ -73,8 +73,8 @@ def cheap(ways: Ways, whole: Made) -> Made:
         longer, code = max(way.more.time / ways.time, 0), way.more.code + _CALLS * way.parts
         return weight(way.nbytes, longer, code)
 
-    best, least = whole, float(whole[1].total)
-    found = dict.fromkeys(ways.cheap(whole[1].total, CHEAP * ways.time))
+    best, least = by_layer, float(by_layer[1].total)
+    found = dict.fromkeys(ways.cheap(by_layer[1].total, CHEAP * ways.time))
     for way in sorted(found, key=estimated)[:_TRIED]:
         if estimated(way) >= least:
             break  # it is hardly ever less than estimated
@@ -88,28 +88,28 @@ def cheap(ways: Ways, whole: Made) -> Made:
     return best
 
 
-def fitting(ways: Ways, whole: Made | None, nbytes: int) -> Made | None:
-    """Returns the way of least cost that needs no more than ``nbytes``, which may be the ``whole``
-    tensors one after another; None where none does."""
-    if whole is not None and whole[1].total <= nbytes:
-        return whole
-    wanted = nbytes
+def fitting(ways: Ways, by_layer: Made | None, nbytes: int) -> Made | None:
+    """Returns the way of least cost that needs no more than ``nbytes``, which may be
+    ``by_layer``, one whole tensor after another; None where none does."""
+    if by_layer is not None and by_layer[1].total <= nbytes:
+        return by_layer
+    limit = nbytes
     for _ in range(_TRIED):
-        way = ways.within(wanted)
+        way = ways.within(limit)
         if way is None:
             break
         made = ways.made(way)
         if made[1].total <= nbytes:
             return made
-        wanted = min(wanted, way.nbytes) - (made[1].total - nbytes)
+        limit = min(limit, way.nbytes) - (made[1].total - nbytes)
     cheapest = sorted(ways.below(nbytes + 1), key=lambda way: (way.instructions, way.nbytes))
     return next((
         made for made in map(ways.made, cheapest) if made[1].total <= nbytes
     ), None)
 
 
-def least(ways: Ways, whole: Made | None) -> Made:
+def least(ways: Ways, by_layer: Made | None) -> Made:
     """Returns the way with the least memory, whatever it costs; there must be one."""
-    found = ways.below(None if whole is None else whole[1].total)[:_TRIED]
-    made = [*([] if whole is None else [whole]), *map(ways.made, found)]
+    found = ways.below(None if by_layer is None else by_layer[1].total)[:_TRIED]
+    made = [*([] if by_layer is None else [by_layer]), *map(ways.made, found)]
     return min(made, key=lambda one: one[1].total)

@@ -7,7 +7,7 @@ from what few cost.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -33,15 +33,20 @@ from crtexport.schedules.select.lower import Lowerer
 
 class BandCost(Struct, frozen=True):
     """A run of a kernel that computes a band: ``instructions``, ``time`` (cycles, or where they
-    aren't known instructions), bytes of ``code``, and ``facts`` for the planner."""
+    aren't known instructions), bytes of ``code``, and how the facts for the planner are found."""
 
     instructions: int
     time: int
     code: int
-    facts: Facts
+    find_facts: Callable[[], Facts]
+
+    @property
+    def facts(self) -> Facts:
+        """Returns the facts for the planner, which only few of the bands that are compared need."""
+        return self.find_facts()
 
 
-class Work(Struct, frozen=True):
+class KernelTotals(Struct, frozen=True):
     """The ``instructions`` of kernels that compute nodes, their ``time`` as in :class:`BandCost`,
     and bytes of ``code``, those once of kernels that differ in constants only."""
 
@@ -49,13 +54,13 @@ class Work(Struct, frozen=True):
     time: int = 0
     code: int = 0
 
-    def __add__(self, other: Work) -> Work:
-        return Work(
+    def __add__(self, other: KernelTotals) -> KernelTotals:
+        return KernelTotals(
             self.instructions + other.instructions, self.time + other.time, self.code + other.code
         )
 
-    def __sub__(self, other: Work) -> Work:
-        return Work(
+    def __sub__(self, other: KernelTotals) -> KernelTotals:
+        return KernelTotals(
             self.instructions - other.instructions, self.time - other.time, self.code - other.code
         )
 
@@ -71,20 +76,20 @@ _PLANE = 6
 class BandCosts:
     """The costs of the bands of a graph's nodes, each found once; ``lowered`` is the graph with
     each node as a whole, which takes ``total`` instructions and ``time``. ``turned`` is the graph
-    whose rows are computed; ``known`` are nodes that were lowered before."""
+    whose rows are computed; ``lowered`` are nodes that were lowered before."""
 
     def __init__(
         self, graph: Graph, turned: Graph, lower: Lowerer,
-        known: Mapping[Node, LoweredNode] = MappingProxyType({}),
+        lowered: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
         self.lowered: LoweredGraph = lower(graph, {
-            number: known[node] for number, node in enumerate(graph.nodes) if node in known
+            number: lowered[node] for number, node in enumerate(graph.nodes) if node in lowered
         })
         graph = turned
         self.graph, self._lower = graph, lower
         self._windows = [row_windows(graph, node) for node in graph.nodes]
         self._known: dict[tuple[int, int], BandCost] = {}
-        self._moves: dict[int, Work] = {}
+        self._moves: dict[int, KernelTotals] = {}
         self._whole = [self._cost(number).instructions for number in range(len(graph.nodes))]
         kinds: dict[object, int] = {}
         self._kinds = [
@@ -155,8 +160,12 @@ class BandCosts:
             )
         else:
             return None
-        freedoms = _FreedomsOfMore(one.facts.forward, two.facts.forward, more)
-        return BandCost(instructions, time, code, Facts(freedoms, scratch=two.facts.scratch))
+
+        def facts() -> Facts:
+            freedoms = _FreedomsOfMore(one.facts.forward, two.facts.forward, more)
+            return Facts(freedoms, scratch=two.facts.scratch)
+
+        return BandCost(instructions, time, code, facts)
 
     def _found(self, number: int, rows: int) -> BandCost:
         graph = band(self.graph, self.graph.nodes[number], rows)
@@ -164,15 +173,15 @@ class BandCosts:
         runs = (max(self.rows(number) // rows, 1) * self._alike[self._kinds[number]],)
         (node,) = self._lower(graph, runs=runs, around=self.graph).nodes
         cost = self._lower.costs.of(node.lowered.kernel)
-        return BandCost(cost.instructions, cost.time, cost.code, node.facts)
+        return BandCost(cost.instructions, cost.time, cost.code, lambda: node.facts)
 
-    def moving(self, tensor: int, rows: int) -> Work:
+    def moving(self, tensor: int, rows: int) -> KernelTotals:
         """Returns the work of moving so many rows of a ring."""
         nbytes = of_rows(self.graph.type(tensor), rows).nbytes
         if nbytes not in self._moves:
             (node,) = self._lower(moving(self.graph, tensor, rows)).nodes
             cost = self._lower.costs.of(node.lowered.kernel)
-            self._moves[nbytes] = Work(cost.instructions, cost.time)
+            self._moves[nbytes] = KernelTotals(cost.instructions, cost.time)
         return self._moves[nbytes]
 
     def by_rows(self, number: int, height: int) -> int:
@@ -183,7 +192,7 @@ class BandCosts:
         found = bands * self.of(number, height * unit).instructions if bands else 0
         return found + (rest // unit * self.of(number, unit).instructions if rest else 0)
 
-    def of_all(self, nodes: Iterable[int], bands: Iterable[Mapping[int, int]]) -> Work:
+    def of_all(self, nodes: Iterable[int], bands: Iterable[Mapping[int, int]]) -> KernelTotals:
         """Returns the work of nodes in ``bands``, numbers of them by their rows."""
         instructions, time = 0, 0
         code: dict[object, int] = {}
@@ -193,7 +202,7 @@ class BandCosts:
                 instructions += count * cost.instructions
                 time += count * cost.time
                 code[self._kinds[number], rows] = cost.code
-        return Work(instructions, time, sum(code.values()))
+        return KernelTotals(instructions, time, sum(code.values()))
 
     def structure(self, nodes: Iterable[int], outputs: Iterable[int]) -> object:
         """Returns what is equal for runs of nodes of the same kinds that read each other alike, so
@@ -213,25 +222,25 @@ class BandCosts:
         several = tuple(names[tensor] for tensor, values in fills.items() if len(values) > 1)
         return tuple(parts), tuple(names[tensor] for tensor in outputs), several
 
-    def of_whole(self, nodes: Sequence[int]) -> Work:
+    def of_whole(self, nodes: Sequence[int]) -> KernelTotals:
         """Returns the work of nodes as a whole."""
         costs = [self._cost(number) for number in nodes]
         code = {self._kinds[n]: cost.code for n, cost in zip(nodes, costs, strict=True)}
-        return Work(
+        return KernelTotals(
             sum(cost.instructions for cost in costs), sum(cost.time for cost in costs),
             sum(code.values()),
         )
 
     @property
     def flash(self) -> int:
-        """The bytes of constants, and of kernels that compute all nodes as a whole."""
+        """Returns the bytes of constants, and of kernels that compute all nodes as a whole."""
         constants = {t.constant for t in self.graph.tensors if t.constant is not None}
         code = self.of_whole(range(len(self.graph.nodes))).code
         return sum(constant.nbytes for constant in constants) + code
 
     @property
     def byte(self) -> float:
-        """The instructions that a byte of code is worth."""
+        """Returns the instructions that a byte of code is worth."""
         return self.total / 100 / BALANCE
 
 

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from crtexport.ir.graph import Node
 from crtexport.lowering.rows.bands import cascade
-from crtexport.lowering.rows.schedule import Move, band_heights, row_schedule
-from crtexport.pipeline.cascades.costs import BandCosts, Work
+from crtexport.lowering.rows.schedule import RowMove, band_heights, row_schedule
+from crtexport.pipeline.cascades.costs import BandCosts, KernelTotals
 from crtexport.pipeline.cascades.least_rows import LeastRows
 from crtexport.plan.live_bytes import live_bytes
 from crtexport.plan.rows import row_bytes
@@ -37,7 +37,7 @@ _LONG = 16
 """Most parts of a cascade of which some are tried alone with more rows."""
 _MOST_TALLER, _TRIED = 3, 3
 """Parts that get more rows so, and those that are tried for each of them."""
-_TURNS = 3
+_RUNS = 3
 """Times that the part with the highest bands runs until memory doesn't grow any more."""
 
 
@@ -49,12 +49,12 @@ class Choice(Struct, frozen=True):
     heights: tuple[int, ...]
     rests: bool
     nbytes: int
-    work: Work
+    work: KernelTotals
     cost: float
 
     @property
     def instructions(self) -> int:
-        """Those of all parts."""
+        """Returns the instructions of all parts."""
         return self.work.instructions
 
 
@@ -67,23 +67,23 @@ def choices(
     :func:`.bands.cascade`."""
     measuring = _Measuring(costs, nodes, outputs, fed=fed)
     few = max(map(costs.rows, nodes)) <= _FEW_ROWS
-    found: dict[tuple[tuple[int, ...], bool], Choice] = {}
+    tried: dict[tuple[tuple[int, ...], bool], Choice] = {}
     least = math.inf
     idle = 0
     for multiple in _LAST:
         if multiple > costs.rows(nodes[-1]) or idle > 1:
             break
         for heights in _candidates(costs, nodes, multiple):
-            if (heights, False) in found:
+            if (heights, False) in tried:
                 continue
             for rests in (False, True) if few else (False,):
                 choice = measuring.counted(heights, rests)
                 if choice is None:
                     return []
-                found[heights, rests] = choice
-        before, least = least, min(choice.instructions for choice in found.values())
+                tried[heights, rests] = choice
+        before, least = least, min(choice.instructions for choice in tried.values())
         idle = 0 if before - least > _GAIN * costs.total else idle + 1
-    kept = _pareto((one for one in found.values() if one.work.time <= most), measuring)
+    kept = _pareto((one for one in tried.values() if one.work.time <= most), measuring)
     if len(nodes) > _LONG:
         return kept
     return _pareto([*kept, *(
@@ -93,11 +93,11 @@ def choices(
 
 def _taller(
     costs: BandCosts, nodes: Sequence[int], choice: Choice, measuring: _Measuring,
-    known: Sequence[Choice],
+    earlier: Sequence[Choice],
 ) -> Iterator[Choice]:
     """Yields choices in which some of the parts compute twice as many rows at once, one after the
     other those whose instructions shrink most for the bytes that this takes; and the next part with
-    them, so that no rows wait for it. None is worse in both ways than one that is ``known``."""
+    them, so that no rows wait for it. None is worse in both ways than one of ``earlier``."""
 
     def fits(place: int) -> bool:
         number = nodes[place]
@@ -121,7 +121,7 @@ def _taller(
                     (*choice.heights[:place], *doubled, *choice.heights[end:]), choice.rests
                 )
                 if other is None or other.cost >= choice.cost or any(
-                    one.cost <= other.cost and one.nbytes <= other.nbytes for one in known
+                    one.cost <= other.cost and one.nbytes <= other.nbytes for one in earlier
                 ):
                     continue
                 found.append(measuring.measured(other))
@@ -133,11 +133,11 @@ def _taller(
         yield choice
 
 
-def _pareto(found: Iterable[Choice], measuring: _Measuring) -> list[Choice]:
+def _pareto(choices: Iterable[Choice], measuring: _Measuring) -> list[Choice]:
     """Returns the choices than which none is better in both ways, by rising bytes. Those are
     measured that may be among them."""
     kept: list[Choice] = []
-    for choice in sorted(found, key=lambda c: (c.cost, c.nbytes, c.heights)):
+    for choice in sorted(choices, key=lambda c: (c.cost, c.nbytes, c.heights)):
         if kept and choice.nbytes >= kept[-1].nbytes:
             continue
         measured = measuring.measured(choice)
@@ -187,27 +187,27 @@ class _Measuring:
         costs, nodes = self._costs, self._nodes
         heights, rests = choice.heights, choice.rests
         last = costs.rows(nodes[-1])
-        turns: int | None = _TURNS * max(
+        limit: int | None = _RUNS * max(
             -(-height * costs.unit(number) * last // costs.rows(number))
             for number, height in zip(nodes, heights, strict=True)
         )
         if rests:  # what is left at the end may be what needs most
-            turns = None
+            limit = None
         node = self._node(heights, rests)
-        schedule = row_schedule(costs.graph, node, heights, turns)
+        schedule = row_schedule(costs.graph, node, heights, limit)
         if schedule is None:
             raise ValueError("a cascade whose bands can be counted has a schedule")
         sizes = {tensor: row_bytes(costs.graph, tensor) for tensor in schedule.capacity}
         live = live_bytes(
             schedule, sizes, lambda work: costs.of(nodes[work.part], work.rows).facts
         )
-        moves = Counter(step.work for step in schedule.steps if isinstance(step.work, Move))
-        part = 1.0 if turns is None else min(turns / last, 1)
+        moves = Counter(step.work for step in schedule.steps if isinstance(step.work, RowMove))
+        part = 1.0 if limit is None else min(limit / last, 1)
         work = choice.work
         for move, count in moves.items():
             one = costs.moving(move.tensor, move.rows)
             runs = round(count / part)
-            work += Work(time=runs * one.time)
+            work += KernelTotals(time=runs * one.time)
         return replace(choice, nbytes=live.peak, work=work)
 
 
@@ -230,7 +230,7 @@ def _candidates(
 
 
 def _width(costs: BandCosts, number: int) -> int:
-    """The bytes that a node computes at once, at least."""
+    """Returns the bytes that a node computes at once, at least."""
     (output,) = costs.graph.nodes[number].outputs
     return row_bytes(costs.graph, output) * costs.unit(number)
 
@@ -240,5 +240,5 @@ def _divisors(number: int) -> list[int]:
 
 
 def _best(costs: BandCosts, number: int, heights: Sequence[int]) -> int:
-    """The height with the fewest instructions, and of equal ones the smallest."""
+    """Returns the height with the fewest instructions, and of equal ones the smallest."""
     return min(heights, key=lambda height: (costs.by_rows(number, height), height))

@@ -18,7 +18,7 @@ _BANDS = 3
 """Bands of which one is in the middle."""
 
 
-class _Part(Struct, frozen=True):
+class _RingNode(Struct, frozen=True):
     """A node by its ``number``: the ``windows`` of its inputs that are in rings, by position, and
     ``reads``: these tensors; ``writes``: its output, if that is in a ring."""
 
@@ -33,7 +33,7 @@ class LeastRows(Struct, frozen=True):
     readers share; ``row_sizes`` of the rings, and ``readers``: places of parts that read them."""
 
     costs: BandCosts
-    parts: tuple[_Part, ...]
+    parts: tuple[_RingNode, ...]
     row_sizes: Mapping[int, int]
     shared: Mapping[int, int]
     readers: Mapping[int, tuple[int, ...]]
@@ -58,7 +58,7 @@ class LeastRows(Struct, frozen=True):
                 shared[tensor] = max(shared[tensor], rows * sizes[tensor])
                 readers[tensor] += (place,)
             writes = node.outputs[0] if node.outputs[0] in rings else None
-            parts.append(_Part(number, windows, reads, writes))
+            parts.append(_RingNode(number, windows, reads, writes))
         return cls(costs, tuple(parts), sizes, shared, readers)
 
     def least(self, heights: Sequence[int]) -> int:
@@ -82,8 +82,9 @@ class LeastRows(Struct, frozen=True):
             for part, count in zip(self.parts, rows, strict=True)
         )
 
-    def _running(self, part: _Part, rows: int, kept: Mapping[int, int]) -> int:
-        """The bytes that a part needs while it computes so many rows, more than what is kept."""
+    def _running(self, part: _RingNode, rows: int, kept: Mapping[int, int]) -> int:
+        """Returns the bytes that a part needs while it computes so many rows, more than what is
+        kept."""
         facts = self.costs.of(part.number, rows).facts
         written = 0 if part.writes is None else rows * self.row_sizes[part.writes]
         found, over = facts.scratch + written, 0

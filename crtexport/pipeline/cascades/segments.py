@@ -44,7 +44,7 @@ class Segment(Struct, frozen=True):
 
     @property
     def nodes(self) -> range:
-        """The numbers of its nodes."""
+        """Returns the numbers of its nodes."""
         return range(self.start, self.end)
 
 
@@ -133,14 +133,15 @@ class Segments:
         )
 
     def _cost(self, segment: Segment) -> float:
-        """The instructions that a segment takes more."""
+        """Returns the instructions that a segment takes more."""
         return sum(map(self._overhead, segment.nodes)) if segment.rows else 0.0
 
     def _whole(self, tensors: Collection[int]) -> int:
         return sum(self._graph.type(t).nbytes for t in tensors if t not in self._outside)
 
     def _around(self, start: int, end: int) -> int:
-        """The bytes of whole tensors while a cascade runs; one result may lie over what dies."""
+        """Returns the bytes of whole tensors while a cascade runs; one result may lie over what
+        dies."""
         before, after = self._alive[start], self._alive[end]
         shared = max((
             min(self._whole((source,)), self._whole((output,)))
@@ -219,7 +220,8 @@ class Segments:
             self._more[maker] = max(self._more[maker], more)
 
     def _facts(self, number: int, rows: int) -> Facts:
-        """The facts of a band; what a whole node takes beside its tensors, if that is little."""
+        """Returns the facts of a band; what a whole node takes beside its tensors, if that is
+        little."""
         alone = self._bytes.get((number, number + 1))
         if alone is not None and alone < _SMALL * self._largest:
             return Facts(scratch=self._costs.lowered.nodes[number].facts.scratch)
@@ -259,7 +261,8 @@ class Segments:
         )
 
     def _overhead(self, number: int) -> float:
-        """The instructions that a node takes more in a cascade, at the best of a few heights."""
+        """Returns the instructions that a node takes more in a cascade, at the best of a few
+        heights."""
         if number not in self._overheads:
             whole, units = self._costs.whole(number), self._costs.units(number)
             least = min(
@@ -270,7 +273,7 @@ class Segments:
 
 
 def _rings(step: RowStep) -> set[int]:
-    """The tensors of which a step reads or writes rows in rings."""
+    """Returns the tensors of which a step reads or writes rows in rings."""
     places = (step.write, *step.reads)
     return {place.tensor for place in places if place is not None and place.slot is not None}
 

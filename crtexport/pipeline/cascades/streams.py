@@ -82,20 +82,20 @@ def _problem(graph: Graph, source: int, parts: Sequence[Node], output: int) -> s
     for part in parts:
         low, high = 0, rows_of(graph.type(part.outputs[0]))
         for position, window in (row_windows(graph, part) or {}).items():
-            known = steady[graph.required(part, position)]
-            first = -(-(known.low + window.before) // window.stride) * window.made
-            last = (known.high - window.size + window.before) // window.stride * window.made
+            stays = steady[graph.required(part, position)]
+            first = -(-(stays.low + window.before) // window.stride) * window.made
+            last = (stays.high - window.size + window.before) // window.stride * window.made
             low, high = max(low, first), min(high, last + window.made)
         steady[part.outputs[0]] = _Steady(low, high)
-    count, known = rows_of(graph.type(output)), steady[output]
-    if known.high < count:
+    count, stays = rows_of(graph.type(output)), steady[output]
+    if stays.high < count:
         return (
-            f"the last {count - max(known.high, 0)} of {count} rows of {_name(graph, output)} need"
+            f"the last {count - max(stays.high, 0)} of {count} rows of {_name(graph, output)} need"
             " frames after the window, for which padding stands"
         )
-    if known.low > 0:
+    if stays.low > 0:
         return (
-            f"the first {min(known.low, count)} of {count} rows of {_name(graph, output)} depend on"
+            f"the first {min(stays.low, count)} of {count} rows of {_name(graph, output)} depend on"
             " padding before the window, for which earlier frames would stand"
         )
     return ""
@@ -112,7 +112,7 @@ def _hop(graph: Graph, source: int, parts: Sequence[Node], output: int) -> int |
 
 
 def _copied(graph: Graph) -> Graph:
-    """The graph with copies of those outputs that lie in memory of a cascade."""
+    """Returns the graph with copies of those outputs that lie in memory of a cascade."""
     found = next(node for node in graph.nodes if isinstance(node.op, Cascade))
     kept = {*found.outputs}
     for node in graph.nodes:

@@ -61,8 +61,8 @@ def joined(graph: Graph, turned: Graph, cascades: Iterable[tuple[int, int, Node]
     at = 0
     for start, end, cascade in cascades:
         nodes += graph.nodes[at:start]
-        given = tuple(t for t in cascade.inputs if t is not None)
-        around, inside = {*given, *cascade.outputs}, dict[int, int]()
+        inputs = tuple(t for t in cascade.inputs if t is not None)
+        around, inside = {*inputs, *cascade.outputs}, dict[int, int]()
         for tensor in sorted(around | {t for part in cascade.parts for t in part.outputs}):
             if turned.tensors[tensor].type == tensors[tensor].type:
                 continue
@@ -74,7 +74,7 @@ def joined(graph: Graph, turned: Graph, cascades: Iterable[tuple[int, int, Node]
         nodes += (
             Node(ops.Reshape(tensors[inside[t]].type.shape), (t,), (inside[t],), cascade.name,
                  f"shape of {cascade}")
-            for t in given if t in inside
+            for t in inputs if t in inside
         )
         nodes.append(_renumbered(cascade, inside))
         nodes += (
@@ -97,13 +97,13 @@ def _renumbered(node: Node, numbers: Mapping[int, int]) -> Node:
 
 
 def _turned(graph: Graph) -> set[int]:
-    """The tensors that are turned: those of one row of which each layer that computes rows can be
-    turned."""
-    found = {
+    """Returns the tensors that are turned: those of one row of which each layer that computes rows
+    can be turned."""
+    turned = {
         number for number, tensor in enumerate(graph.tensors)
         if _is_row(tensor.type) and graph.constant(number) is None
     }
-    if all(graph.type(tensor).shape[2] == 1 for tensor in found):
+    if all(graph.type(tensor).shape[2] == 1 for tensor in turned):
         return set()
     layers = [node for node in graph.nodes if isinstance(node.op, _TURNED)]
     while True:
@@ -113,11 +113,11 @@ def _turned(graph: Graph) -> set[int]:
                 t for t in (*node.inputs, *node.outputs)
                 if t is not None and graph.constant(t) is None
             }
-            if not (used <= found and _can(graph, node)):
-                fixed |= used & found
+            if not (used <= turned and _can(graph, node)):
+                fixed |= used & turned
         if not fixed:
-            return found
-        found -= fixed
+            return turned
+        turned -= fixed
 
 
 def _is_row(type_: TensorType) -> bool:

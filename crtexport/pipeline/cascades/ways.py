@@ -17,7 +17,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.rows.bands import cascade
-from crtexport.pipeline.cascades.costs import BandCosts, Work, time_of
+from crtexport.pipeline.cascades.costs import BandCosts, KernelTotals, time_of
 from crtexport.pipeline.cascades.heights import Choice, choices
 from crtexport.pipeline.cascades.images import as_images, fed_tensor
 from crtexport.pipeline.cascades.segments import Segment, Segments
@@ -44,32 +44,32 @@ class Way(Struct, frozen=True):
 
     cascades: tuple[tuple[Segment, Choice], ...]
     nbytes: int
-    more: Work
+    more: KernelTotals
 
     @property
     def instructions(self) -> int:
-        """Those that it takes more."""
+        """Returns the instructions that it takes more."""
         return self.more.instructions
 
     @property
     def parts(self) -> int:
-        """The number of nodes that run row by row."""
+        """Returns the number of nodes that run row by row."""
         return sum(len(segment.nodes) for segment, _ in self.cascades)
 
 
 class Ways:
     """The ways to compute a graph with cascades; ``planner`` plans. ``outside``: inputs and outputs
     take no memory of the workspace. ``fed``: the rows of the one input are given one after the
-    other; ``known``: nodes that were lowered before."""
+    other; ``lowered``: nodes that were lowered before."""
 
     def __init__(
         self, graph: Graph, lower: Lowerer, planner: Planner, *, outside: bool, fed: bool = False,
-        known: Mapping[Node, LoweredNode] = MappingProxyType({}),
+        lowered: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
         self._graph = with_sums(as_images(graph))
         self._turned = upright(self._graph)
         self._lower, self._planner = lower, planner
-        self._costs = BandCosts(self._graph, self._turned, lower, known)
+        self._costs = BandCosts(self._graph, self._turned, lower, lowered)
         self._fed = fed_tensor(self._graph) if fed else None
         self._segments = Segments(
             self._costs, _outside(self._graph) if outside else (), self._fed
@@ -83,17 +83,18 @@ class Ways:
 
     @property
     def instructions(self) -> int:
-        """The instructions of one whole tensor after another, as estimated."""
+        """Returns the instructions of one whole tensor after another, as estimated."""
         return self._costs.total
 
     @property
     def time(self) -> int:
-        """The time of one whole tensor after another, as estimated, in the unit of ``Work``."""
+        """Returns the time of one whole tensor after another, as estimated, as in
+        ``KernelTotals``."""
         return self._costs.time
 
-    def time_of(self, made: Made) -> int:
+    def time_of(self, planned: Made) -> int:
         """Returns the time of a graph that is lowered, in the same unit."""
-        return time_of(made[0], self._lower)
+        return time_of(planned[0], self._lower)
 
     def below(self, most: int | None = None) -> list[Way]:
         """Returns the ways, or those that need fewer bytes than ``most``, by rising bytes; none
@@ -117,13 +118,14 @@ class Ways:
 
     @property
     def flash(self) -> int:
-        """The bytes of constants and of code of one whole tensor after another, as estimated."""
+        """Returns the bytes of constants and of code of one whole tensor after another, as
+        estimated."""
         return self._costs.flash
 
-    def calls(self, made: Made) -> int:
+    def calls(self, planned: Made) -> int:
         """Returns how many calls compute the rows of a graph that is lowered and planned."""
-        graph, plan = made[0].graph, made[1]
-        rows = ((made[0].nodes[step.node], step.rows) for step in plan.steps)
+        graph, plan = planned[0].graph, planned[1]
+        rows = ((planned[0].nodes[step.node], step.rows) for step in plan.steps)
         return sum(
             call_sites(graph, lowered.node, lowered.rows, kept) for lowered, kept in rows
             if lowered.rows is not None and kept is not None
@@ -154,8 +156,8 @@ class Ways:
         if most is None:
             return None
         path = self._segments.within(max(nbytes, most))
-        taken: list[tuple[Segment, Choice]] = []
-        worst, more = 0, Work()
+        cascades: list[tuple[Segment, Choice]] = []
+        worst, more = 0, KernelTotals()
         for segment in path:
             if not segment.rows:
                 worst = max(worst, segment.nbytes)
@@ -165,10 +167,10 @@ class Ways:
                 return None
             fitting = [c for c in found if segment.around + c.nbytes <= nbytes]
             choice = fitting[-1] if fitting and not least else found[0]
-            taken.append((segment, choice))
+            cascades.append((segment, choice))
             worst = max(worst, segment.around + choice.nbytes)
             more += choice.work - self._costs.of_whole(segment.nodes)
-        return Way(tuple(taken), worst, more) if taken else None
+        return Way(tuple(cascades), worst, more) if cascades else None
 
     def _of(self, segment: Segment, time: float) -> list[Choice]:
         outputs, fed = self._segments.outputs(segment), self._given_rows(segment)
@@ -213,7 +215,7 @@ class Ways:
 
 
 def _outside(graph: Graph) -> set[int]:
-    """The inputs and outputs of a graph, whatever shape they are given."""
+    """Returns the inputs and outputs of a graph, whatever shape they are given."""
     found = {*graph.inputs, *graph.outputs}
     shaped = [
         (graph.required(node, 0), node.outputs[0])

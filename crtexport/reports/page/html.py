@@ -115,19 +115,19 @@ def _fills(report: Report) -> list[dict[str, Any]]:
 def _network(report: Report) -> tuple[list[tuple[RailLine, ...]], int, list[Row]]:
     tensors = {tensor.id: tensor for tensor in report.tensors}
     made = {t for step in report.steps for t in step.outputs}
-    given = list(dict.fromkeys(
+    sources = list(dict.fromkeys(
         t for step in report.steps for t in step.inputs if t not in made and t in tensors
     ))
-    row_of = {tensor: row for row, tensor in enumerate(given)}
+    row_of = {tensor: row for row, tensor in enumerate(sources)}
     edges = []
-    for number, step in enumerate(report.steps, len(given)):
+    for number, step in enumerate(report.steps, len(sources)):
         edges += [(row_of[t], number) for t in dict.fromkeys(step.inputs) if t in row_of]
         row_of |= dict.fromkeys(step.outputs, number)
-    drawn = rail(len(given) + len(report.steps), edges)
+    drawn = rail(len(sources) + len(report.steps), edges)
     rows = [
         Row("", one.name, one.name, "input" if one.space != "state" else "state",
             words.shape(one.dtype, one.shape), drawn.rows[number], "input")
-        for number, one in enumerate(tensors[t] for t in given)
+        for number, one in enumerate(tensors[t] for t in sources)
     ]
     by_step: dict[int, list[Layer]] = {}
     for layer in report.layers:
@@ -138,7 +138,7 @@ def _network(report: Report) -> tuple[list[tuple[RailLine, ...]], int, list[Row]
         rows.append(Row(
             str(number), step.name, words.without_type(step.name), words.joined(step.operator),
             "" if output is None else words.shape(output.dtype, output.shape),
-            drawn.rows[len(given) + number], "view" if step.view else "step",
+            drawn.rows[len(sources) + number], "view" if step.view else "step",
             _sum([layer.macs for layer in layers]), _sum([one.instructions for one in layers]),
             _sum([layer.code for layer in layers]),
             _sum([layer.weights + layer.tables for layer in layers]),
@@ -218,19 +218,19 @@ def _called(layer: Layer) -> str:
 
 def _costs(report: Report) -> list[dict[str, Any]]:
     """Returns the rows of the chart of costs: the costliest layers, and the sum of the others."""
-    known = [layer for layer in report.layers if layer.instructions is not None]
-    whole = sum(layer.instructions or 0 for layer in known)
-    first = costliest(tuple(known), _COSTLIEST)
+    measured = [layer for layer in report.layers if layer.instructions is not None]
+    total = sum(layer.instructions or 0 for layer in measured)
+    first = costliest(tuple(measured), _COSTLIEST)
     most = max((layer.instructions or 0 for layer in first), default=0)
     rows = [
-        _cost(f"{_called(one)}", one.name, one.instructions or 0, whole, most,
+        _cost(f"{_called(one)}", one.name, one.instructions or 0, total, most,
               _each(one.instructions, one.macs))
         for one in first
     ]
-    rest = whole - sum(layer.instructions or 0 for layer in first)
-    if len(known) > len(first):
+    rest = total - sum(layer.instructions or 0 for layer in first)
+    if len(measured) > len(first):
         rows.append(
-            _cost(f"{len(known) - len(first)} others", "", rest, whole, max(most, rest), "")
+            _cost(f"{len(measured) - len(first)} others", "", rest, total, max(most, rest), "")
         )
     return rows
 

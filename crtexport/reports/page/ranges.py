@@ -35,8 +35,8 @@ class RangeTable(Struct, frozen=True):
 def ranges(report: Report) -> RangeTable:
     """Returns the ranges of all quantized tensors, in the report's order."""
     in_order = sorted(report.tensors, key=lambda tensor: tensor.first)
-    found = [(one, one.quantization) for one in in_order if one.quantization is not None]
-    ends = [_root(end) for _, quant in found for end in (quant.low, quant.high)]
+    quantized = [(one, one.quantization) for one in in_order if one.quantization is not None]
+    ends = [_root(end) for _, quant in quantized for end in (quant.low, quant.high)]
     low, high = min((*ends, 0.0)), max((*ends, 0.0))
     width = (high - low) or 1
 
@@ -51,7 +51,7 @@ def ranges(report: Report) -> RangeTable:
             real(quant.low), real(quant.high), f"{at(quant.low):.2f}",
             f"{max(at(quant.high) - at(quant.low), 0.5):.2f}",
         )
-        for tensor, quant in found
+        for tensor, quant in quantized
     ), f"{at(0):.2f}")
 
 

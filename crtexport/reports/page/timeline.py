@@ -97,7 +97,7 @@ def timeline(report: Report) -> Timeline | None:
         return None
     scale = _TimeScale(report)
     every = max(1, -(-_LEAST // max(int(scale.column), 1)))
-    peak, taken = _peak(report, tensors)
+    peak, peak_bytes = _peak(report, tensors)
     return Timeline(
         shapes=tuple(
             _shape(scale, group, number)
@@ -108,7 +108,7 @@ def timeline(report: Report) -> Timeline | None:
             TimelineMark(scale.x(step) + scale.column / 2, str(step))
             for step in range(0, scale.count, every)
         ),
-        bytes=tuple(_bytes(report, scale)), peak=peak, peak_bytes=taken,
+        bytes=tuple(_bytes(report, scale)), peak=peak, peak_bytes=peak_bytes,
         peak_at=(scale.x(peak), scale.column),
     )
 

@@ -18,12 +18,14 @@ from crtexport.lowering.registry import Lowered
 class Candidate(Struct, frozen=True):
     """One variant of a node's kernel, built on first use. ``name`` identifies it among the node's
     other candidates. ``rare``: it is seldom the fastest, so only tuning tries it. ``objects``: it
-    is usually slow when a C compiler compiles it, and meant for LLVM."""
+    is usually slow when a C compiler compiles it, and meant for LLVM. ``larger``: its weights and
+    its scratch take a multiple of those of others."""
 
     name: str
     build: Callable[[], Lowered]
     rare: bool = False
     objects: bool = False
+    larger: bool = False
     made: list[Lowered] = field(default_factory=list)
 
     def make(self) -> Lowered:
@@ -46,7 +48,8 @@ def changed(
 
     return [
         Candidate(
-            candidate.name, partial(_changed, candidate, change), candidate.rare, candidate.objects
+            candidate.name, partial(_changed, candidate, change), candidate.rare,
+            candidate.objects, candidate.larger,
         )
         for candidate in candidates
     ]

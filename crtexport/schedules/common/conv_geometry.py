@@ -41,28 +41,29 @@ class Windows(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def taps(self) -> int:
-        """The number of values in a window: cells times channels."""
+        """Returns the number of values in a window: cells times channels."""
         return self.kernel[0] * self.kernel[1] * self.x[3]
 
     @property
     def row_runs(self) -> bool:
-        """True where the cells of a window's row are gathered as one run of neighbouring values."""
+        """Returns True where the cells of a window's row are gathered as one run of neighbouring
+        values."""
         return self.dilation[1] == 1 and (self.x[3] % self.group == 0 or self.x[3] < FEW)
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
-        """(ky, kx) of the first cell of each run."""
+        """Returns (ky, kx) of the first cell of each run."""
         columns = (0,) if self.row_runs else tuple(range(self.kernel[1]))
         return tuple((ky, kx) for ky in range(self.kernel[0]) for kx in columns)
 
     @property
     def run(self) -> int:
-        """The number of values in a run."""
+        """Returns the number of values in a run."""
         return self.x[3] * (self.kernel[1] if self.row_runs else 1)
 
     @property
     def leftover_taps(self) -> tuple[tuple[int, int, int], ...]:
-        """(ky, kx, ic) of the values that don't fill groups of four, in order."""
+        """Returns (ky, kx, ic) of the values that don't fill groups of four, in order."""
         first, channels = self.run - self.run % self.group, self.x[3]
         return tuple(
             (ky, kx + j // channels, j % channels)
@@ -71,20 +72,21 @@ class Windows(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def words(self) -> int:
-        """The number of words in a line."""
+        """Returns the number of words in a line."""
         return len(self.runs) * self.run_words + -(-len(self.leftover_taps) // 2)
 
     @property
     def run_words(self) -> int:
-        """The number of words for the whole groups of a run."""
+        """Returns the number of words for the whole groups of a run."""
         return self.words_of(self.run)
 
     def words_of(self, count: int) -> int:
-        """The number of words for the whole groups of ``count`` neighbouring values."""
+        """Returns the number of words for the whole groups of ``count`` neighbouring values."""
         return count // self.group * (2 if self.group == 4 else 1)
 
     def pairs(self) -> npt.NDArray[np.int64]:
-        """The tap in each half of each word of a line, (words, 2); -1 for halves without one."""
+        """Returns the tap in each half of each word of a line, (words, 2); -1 for halves without
+        one."""
         found: list[tuple[int, int]] = []
         group = self.group
         for ky, kx in self.runs:
@@ -156,13 +158,15 @@ class WindowWalk:
     def __init__(self, b: KernelBuilder, windows: Windows) -> None:
         self.b, self.windows = b, windows
 
-    def limits(self, y0: Expr, x0: Expr) -> Expr | None:
-        """Returns the condition that the window whose first cell is (y0, x0) lies in the image;
-        None where all windows do."""
+    def limits(self, y0: Expr, x0: Expr, more_columns: int = 0) -> Expr | None:
+        """Returns the condition that the window whose first cell is (y0, x0) lies in the image, and
+        ``more_columns`` behind it, which other windows have; None where all windows do."""
         axes = self.windows.rows, self.windows.columns
         found = [
-            self._within(at, number, axis.span - 1)
-            for number, (axis, at) in enumerate(zip(axes, (y0, x0), strict=True))
+            self._within(at, number, axis.span - 1 + more)
+            for number, (axis, at, more) in enumerate(
+                zip(axes, (y0, x0), (0, more_columns), strict=True)
+            )
             if not axis.inside
         ]
         return and_(*found) if found else None
@@ -176,13 +180,15 @@ class WindowWalk:
         return and_(ge(at, const(0)), lt(at, const(self.windows.x[1 + axis] - reach)))
 
     def tap(self, first: Expr, tap: Expr, axis: int) -> Expr:
-        """The row (``axis`` 0) or column (1) of a tap of a window that begins at ``first``."""
+        """Returns the row (``axis`` 0) or column (1) of a tap of a window that begins at
+        ``first``."""
         return add(first, mul(tap, const(self.windows.dilation[axis])))
 
     def cell(self, n: Expr, y0: Expr, x0: Expr, ky: Expr, kx: Expr) -> Expr:
-        """The index of the first channel of the cell under a tap of the window from (y0, x0) on."""
+        """Returns the index of the first channel of the cell under a tap of the window from (y0,
+        x0) on."""
         return self.index(n, self.tap(y0, ky, 0), self.tap(x0, kx, 1))
 
     def index(self, n: Expr, iy: Expr, ix: Expr) -> Expr:
-        """The index of a cell's first channel."""
+        """Returns the index of a cell's first channel."""
         return flat_index([n, iy, ix, const(0)], self.windows.x)

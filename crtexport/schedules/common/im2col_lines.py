@@ -23,6 +23,7 @@ from crtexport.kir.builder import (
     i32,
     load,
     load_word,
+    min_,
     mul,
     sub,
 )
@@ -59,6 +60,9 @@ class Im2colGather(WindowWalk):
 
     def emit(self, pixel: Callable[[Expr], Expr]) -> None:
         """Emits the gathering of all lines; ``pixel`` holds the number of each line's pixel."""
+        if self._neighbours:
+            self._together(pixel)
+            return
         with self.b.loop("line", self.pixels_per_block) as line:
             number = self.b.let("pixel", pixel(line))
             if self.totals is None:
@@ -98,6 +102,64 @@ class Im2colGather(WindowWalk):
             for i, (name, at) in enumerate((("first_y", row), ("first_x", column)))
         ]
         return n, starts[0], starts[1]
+
+    # -- windows of two neighbouring pixels
+
+    @property
+    def _neighbours(self) -> bool:
+        """True where the pixels of each block are two neighbours of a row, most columns of whose
+        windows are the same, and at least half of such pairs of windows lie in the image: others
+        are gathered tap by tap."""
+        windows, columns = self.windows, self.windows.columns
+        if not (
+            self.pixels_per_block == 2 and windows.y[2] % 2 == 0 and self.totals is None
+            and windows.group == 4 and windows.x[3] % 4 == 0
+            and windows.kernel[1] > 1 and windows.stride[1] == windows.dilation[1] == 1
+        ):
+            return False
+        starts = range(-windows.pad_before[1], windows.y[2] - windows.pad_before[1], 2)
+        inside = sum(0 <= start <= windows.x[2] - columns.span - 1 for start in starts)
+        return 2 * inside >= len(starts)
+
+    def _together(self, pixel: Callable[[Expr], Expr]) -> None:
+        """Emits the gathering of two lines, which loads and widens each value once where all are in
+        the image."""
+        b = self.b
+        n, y0, x0 = self._corner(b.let("pixel", pixel(const(0))))
+        columns = self.windows.columns
+        if columns.inside:
+            # Always so, because a row's last pixel is never the first of two.
+            x0 = b.let("both_x", min_(x0, const(self.windows.x[2] - columns.span - 1)))
+        limits = self.limits(y0, x0, more_columns=1)
+        with b.if_(limits):
+            self._both(n, y0, x0)
+        if limits is not None:
+            with b.else_(), b.loop("line", 2) as line:
+                self._cut(n, y0, b.let("line_x", add(x0, line)), line)
+
+    def _both(self, n: Expr, y0: Expr, x0: Expr) -> None:
+        b, windows = self.b, self.windows
+        channels, columns, words = windows.x[3], windows.kernel[1], windows.words_of(windows.x[3])
+        with b.loop("ky", windows.kernel[0]) as ky:
+            start = b.let("start", self.cell(n, y0, x0, ky, const(0)))
+            with b.loop("group", channels // 4, unroll=1) as group:
+                at = add(start, mul(group, const(4)))
+                values = [
+                    b.let(f"bytes{column}", load_word(self.x, add(at, const(column * channels))))
+                    for column in range(columns + 1)
+                ]
+                for column, value in enumerate(values):
+                    halves = [
+                        b.let(f"{name}{column}", call(half, value, type_=Scalar.I32))
+                        for name, half in (("even", "arm_sxtb16"), ("odd", "arm_sxtb16_ror8"))
+                    ]
+                    for line in range(2):
+                        tap = column - line
+                        if 0 <= tap < columns:
+                            cell = add(mul(ky, const(columns)), const(tap))
+                            word = add(mul(cell, const(words)), mul(group, const(2)))
+                            for further, half in enumerate(halves):
+                                self._store(word, further, const(line), half)
 
     # -- windows that lie in the image
 

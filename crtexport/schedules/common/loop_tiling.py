@@ -62,18 +62,18 @@ class VectorBlocks(Struct, frozen=True):
 
     @property
     def channels_per_block(self) -> int:
-        """The number of channels in a block."""
+        """Returns the number of channels in a block."""
         return min(self.count * self.lanes, self.channels)
 
     @property
     def there(self) -> int:
-        """The number of a vector's lanes that hold channels."""
+        """Returns the number of a vector's lanes that hold channels."""
         return min(self.lanes, self.channels)
 
     @property
     def whole(self) -> int:
-        """The number of channels by which packed weights are padded to whole parts: those of a
-        block, or of a vector where there is only one block."""
+        """Returns the number of channels by which packed weights are padded to whole parts: those
+        of a block, or of a vector where there is only one block."""
         several = self.count * self.lanes
         return several if several <= self.channels else self.lanes
 

@@ -12,7 +12,7 @@ from crtexport.kir.language import Buffer, Expr
 from crtexport.schedules.common.padded_row_ring import Ring, RingRows
 
 
-class Segment(Struct, frozen=True):
+class RowSegment(Struct, frozen=True):
     """Neighbouring values of each row of the left matrix. ``starts``: the index of the first one in
     each row. ``padded``: arbitrary values fill up the last chunk, and are multiplied by weights of
     0."""
@@ -23,7 +23,7 @@ class Segment(Struct, frozen=True):
     padded: bool = False
 
 
-Rowwise = Callable[[Expr, int], tuple[list[Segment], list[Expr]]]
+Rowwise = Callable[[Expr, int], tuple[list[RowSegment], list[Expr]]]
 """Given the first of some rows and how many they are, emits where they begin: returns what is
 multiplied, and the indices of the first unit's results."""
 
@@ -37,7 +37,7 @@ def lines_of(
     (lines, count), steps = rows.counts, rows.steps
     with b.loop("line", lines) as line:
 
-        def some(first: Expr, high: int) -> tuple[list[Segment], list[Expr]]:
+        def rows_from(first: Expr, high: int) -> tuple[list[RowSegment], list[Expr]]:
             pixels = [add(first, const(i)) for i in range(high)]
             begin = mul(line, const(steps[0]))
             starts = tuple(
@@ -48,21 +48,21 @@ def lines_of(
             targets = [
                 b.let(f"y_r{r}", mul(add(done, row), const(units))) for r, row in enumerate(pixels)
             ]
-            return [Segment(x, starts, depth)], targets
+            return [RowSegment(x, starts, depth)], targets
 
-        yield some
+        yield rows_from
 
 
 def multiply_rows(
     b: KernelBuilder, rows: RingRows, x: Buffer, shape: tuple[int, int], high: int,
-    emit: Callable[[list[Segment], list[Expr]], None],
+    emit: Callable[[list[RowSegment], list[Expr]], None],
 ) -> None:
     """Goes through all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth.
 
     ``emit`` is given what is multiplied, and the indices of the first unit's results.
     """
-    with lines_of(b, rows, x, shape) as some:
-        cover(b, rows.counts[1], high, lambda first: emit(*some(first, high)))
+    with lines_of(b, rows, x, shape) as rows_from:
+        cover(b, rows.counts[1], high, lambda first: emit(*rows_from(first, high)))
 
 
 Windows = Callable[[Expr, int], tuple[list[Expr], list[Expr]]]
@@ -78,14 +78,14 @@ def rows_of_windows(ring: Ring, letter: str) -> Iterator[tuple[list[Expr], Windo
     with ring.walk() as part:
         line = b.let("line", part.pixel(ring.window))
 
-        def some(first: Expr, count: int) -> tuple[list[Expr], list[Expr]]:
+        def pixels_from(first: Expr, count: int) -> tuple[list[Expr], list[Expr]]:
             pixels = [add(first, const(i)) for i in range(count)]
             return pixels, [
                 b.let(f"y_{letter}{i}", mul(add(line, pixel), const(ring.window.y[3])))
                 for i, pixel in enumerate(pixels)
             ]
 
-        yield ring.starts(const(0), part), some
+        yield ring.starts(const(0), part), pixels_from
 
 
 def multiply_windows(
@@ -97,8 +97,8 @@ def multiply_windows(
     ``emit`` is given where the rows of their windows start, the pixels' columns, and the indices
     of their first results, whose names begin with ``letter``.
     """
-    with rows_of_windows(ring, letter) as (starts, some):
-        cover(ring.b, ring.width, count, lambda first: emit(starts, *some(first, count)))
+    with rows_of_windows(ring, letter) as (starts, pixels_from):
+        cover(ring.b, ring.width, count, lambda first: emit(starts, *pixels_from(first, count)))
 
 
 def halves(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:

@@ -40,6 +40,23 @@ def has_fpu(target: Target) -> bool:
     return any(feature in _FPU for feature in target.features)
 
 
+def fuses_fast(target: Target) -> bool:
+    """Returns whether a multiply-add of a Cortex-M that is rounded once takes no longer than a
+    multiplication and an addition: on Cortex-M4, M33 and M35P it takes three cycles instead of
+    two."""
+    return target.cpu not in ("cortex-m4", "cortex-m33", "cortex-m35p", "star-mc1")
+
+
+def computes_floats(target: Target) -> bool:
+    """Returns whether a processor has instructions for float32, of any kind; True where nothing is
+    known of it, but that it isn't of 16 bits."""
+    if target.triple.startswith("thumb"):
+        return has_fpu(target) or has_mve_floats(target)
+    if target.triple.startswith("riscv"):
+        return any(feature in ("+f", "+d") for feature in target.features)
+    return target.pointer_bits > 16
+
+
 def has_rvv(target: Target) -> bool:
     """Returns whether a RISC-V has registers of at least 128 bits for vectors of integers."""
     features = set(target.features)

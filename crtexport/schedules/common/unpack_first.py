@@ -49,7 +49,7 @@ from crtexport.schedules.common.candidates import Candidate, changed
 from crtexport.schedules.common.scratch_room import held, largest
 
 SMALL = 1024
-"""Bytes of weights that may be unpacked whatever memory the other nodes want."""
+"""Bytes of weights that may be unpacked whatever memory the other nodes need."""
 
 
 def of_bytes(context: Context) -> Context:
@@ -95,7 +95,7 @@ class BitFieldPacking(Packing, frozen=True):
 
     @property
     def several(self) -> int:
-        """The number of bytes, or of words of bytes, that share one."""
+        """Returns the number of bytes, or of words of bytes, that share one."""
         return 8 // self.bits
 
     @property
@@ -104,23 +104,23 @@ class BitFieldPacking(Packing, frozen=True):
 
     @property
     def lift(self) -> int:
-        """The offset that makes the weights in a lane non-negative."""
+        """Returns the offset that makes the weights in a lane non-negative."""
         return (1 << self.bits - 1) * sum(1 << 8 * i for i in range(self.lanes.nbytes))
 
     @property
     def mask(self) -> int:
-        """The mask of a word's first fields."""
+        """Returns the mask of a word's first fields."""
         return _word(1, (1 << self.bits) - 1)
 
     @property
     def lowest(self) -> int:
-        """The number that turns fields into lanes: the least value of a lane, corrected for
+        """Returns the number that turns fields into lanes: the least value of a lane, corrected for
         ``signs``."""
         return _word(self.lanes.nbytes, (self.lanes.plus or self._sign) - self.lift)
 
     @property
     def signs(self) -> int:
-        """The mask of the lanes' highest bits, where lanes are signed."""
+        """Returns the mask of the lanes' highest bits, where lanes are signed."""
         return _word(self.lanes.nbytes, 0 if self.lanes.plus else self._sign)
 
     @property

@@ -11,7 +11,7 @@ from crtexport.ir.types import DType
 from crtexport.kir.builder import KernelBuilder, add, const, load_vector, mul
 from crtexport.kir.builder import sub as minus
 from crtexport.kir.language import Expr, Scalar
-from crtexport.lowering.numerics.byte_pair_linear import Linear
+from crtexport.lowering.numerics.byte_pair_linear import LinearFunction
 from crtexport.lowering.numerics.quantized_arithmetic import (
     QuantizedProduct,
     QuantizedSum,
@@ -30,8 +30,9 @@ def lower(
     context: Context, op: Add | Sub | Mul, machine: RequantizingVectors, type_: Scalar,
     unroll: int = 1, *, assembled: bool = False,
 ) -> Lowered | None:
-    """A node that keeps its operator's rules, in vectors of ``type_``, up to ``unroll`` of them one
-    after the other; None where this is no way. ``assembled``: asks for a loop of machine code."""
+    """Returns the kernel of a node that keeps its operator's rules, in vectors of ``type_``, up to
+    ``unroll`` of them one after the other; None where it has none. ``assembled``: asks for a loop
+    of machine code."""
     types = (context.input(0), context.input(1), context.output())
     if len({t.shape for t in types}) > 1 or not context.output().elements:
         return None
@@ -51,18 +52,18 @@ def lower(
         values = [b.let("value", load_vector(buffer, at, type_, count)) for buffer in operands]
         b.store_vector(output, at, compute(*values), count)
 
-    whole, rest = divmod(output.size, lanes)
-    some = unroll if unroll > 1 and whole % unroll == 0 else None
-    if assembled and some:
-        with b.loop("i", whole // some, assembled=True) as i:
-            for place in range(some):
+    vectors, rest = divmod(output.size, lanes)
+    unroll_here = unroll if unroll > 1 and vectors % unroll == 0 else None
+    if assembled and unroll_here:
+        with b.loop("i", vectors // unroll_here, assembled=True) as i:
+            for place in range(unroll_here):
                 with b.named(f"v{place}"):
-                    part(add(mul(i, const(some * lanes)), const(place * lanes)), lanes)
+                    part(add(mul(i, const(unroll_here * lanes)), const(place * lanes)), lanes)
     else:
-        with b.loop("i", whole, unroll=some, assembled=assembled and whole > 1) as i:
+        with b.loop("i", vectors, unroll=unroll_here, assembled=assembled and vectors > 1) as i:
             part(mul(i, const(lanes)), lanes)
     if rest:
-        part(const(whole * lanes), rest)
+        part(const(vectors * lanes), rest)
     return lowering.finish()
 
 
@@ -109,7 +110,7 @@ class _Plus:
         raw = self.b.let("raw", self.machine.of_ints(self.combine, *operands))
         return _result(self.b, self.machine, raw, numbers)
 
-    def _linear(self, first: Expr, second: Expr, terms: Linear) -> Expr:
+    def _linear(self, first: Expr, second: Expr, terms: LinearFunction) -> Expr:
         """See :mod:`crtexport.lowering.numerics.byte_pair_linear`; shifts of vectors round."""
         machine = self.machine
         half = 1 << terms.places - 1

@@ -76,7 +76,7 @@ def _stores_once(lowered: Lowered) -> bool:
 
 
 def _rows(context: Context) -> list[Candidate]:
-    """Of what is rows times units without further ado."""
+    """Returns the variants of nodes that are rows times units as they stand."""
     rows = RingRows.of(context)
     dense = isinstance(context.node.op, ops.FullyConnected)
     sums = Sums.of(context, 0, fully_connected=dense) if rows is not None else None
@@ -84,7 +84,7 @@ def _rows(context: Context) -> list[Candidate]:
 
 
 def _products(context: Context, sums: Sums, rows: RingRows) -> list[Candidate]:
-    """Rows times all units."""
+    """Returns the variants for rows times all units."""
     found = tiles(rows.counts[1], [(context.input(1).shape[-1], False)], sums, apart=False)
     return tile_candidates(found, functools.partial(_product, context, sums, rows))
 

@@ -54,7 +54,7 @@ class Chunks(Packing, frozen=True):
     """int8[units, depth] as [block of units][part][chunk][unit of the part][lane].
 
     ``segments``: the depth of each, one behind the other, and whether it is padded. Blocks have
-    ``units``, of which ``together`` are multiplied at the same time; units of zeros fill one.
+    ``units``, of which ``units_at_once`` are multiplied at the same time; units of zeros fill one.
     Of eight units even ones come first. Of each four, two together are 0 and 2, then 1 and 3.
     Chunks of every other part are in the reverse order: values that registers still have are wanted
     first. ``lanes``: those of a whole chunk.
@@ -62,7 +62,7 @@ class Chunks(Packing, frozen=True):
 
     segments: tuple[tuple[int, bool], ...]
     units: int
-    together: int
+    units_at_once: int
     lanes: int
 
     @property
@@ -85,7 +85,7 @@ class Chunks(Packing, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of a unit."""
+        """Returns the bytes of a unit."""
         return sum(chunk.lanes for chunk in self.all_chunks)
 
     def nbytes(self, rows: int, columns: int) -> int:
@@ -94,14 +94,14 @@ class Chunks(Packing, frozen=True):
 
     @property
     def _order(self) -> list[int]:
-        """The units of a block as they are multiplied."""
+        """Returns the units of a block as they are multiplied."""
         eights = range(0, self.units, EIGHT) if self.units >= EIGHT else (0,)
         some = range(min(self.units, EIGHT))
         order = [
             first + unit for first in eights
             for unit in ((*some[::2], *some[1::2]) if len(some) == EIGHT else some)
         ]
-        if self.together != 2:
+        if self.units_at_once != 2:
             return order
         return [order[i + j] for i in range(0, self.units, LANES) for j in (0, 2, 1, 3)]
 
@@ -110,7 +110,7 @@ class Chunks(Packing, frozen=True):
         full = np.zeros((blocks * self.units, weights.shape[1]), np.int8)
         full[: len(weights)] = weights
         ordered = full.reshape(blocks, self.units, -1)[:, self._order]
-        cells = ordered.reshape(blocks, self.units // self.together, self.together, -1)
+        cells = ordered.reshape(blocks, self.units // self.units_at_once, self.units_at_once, -1)
         found, first = [], 0
         for (depth, _), chunks in zip(self.segments, self.chunks, strict=True):
             for chunk in chunks:

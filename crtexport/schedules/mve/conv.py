@@ -18,7 +18,7 @@ from crtexport.kir.language import Buffer, Expr
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.padded_row_ring import Ring, geometry
-from crtexport.schedules.common.row_products import Segment, rows_of_windows
+from crtexport.schedules.common.row_products import RowSegment, rows_of_windows
 from crtexport.schedules.mve.dense import MveProducts, tile_candidates
 from crtexport.schedules.mve.requantize import Sums
 from crtexport.schedules.mve.tiles import MveTile, tiles
@@ -66,12 +66,12 @@ class _Runs(Struct, frozen=True):
 
     @property
     def run(self) -> int:
-        """Values of a stretch."""
+        """Returns the values of a stretch."""
         return self.parts[0][2] * self.window.x[3]
 
     @property
     def depths(self) -> list[int]:
-        """Values of what is multiplied without a break."""
+        """Returns the values of what is multiplied without a break."""
         run = self.run
         return [len(self.parts) * run] if self.gathered else [run] * len(self.parts)
 
@@ -96,13 +96,13 @@ class _Conv:
     def emit(self) -> None:
         with rows_of_windows(self.ring, "x") as (starts, pixels_from):
 
-            def some(first: Expr, count: int) -> tuple[list[Segment], list[Expr]]:
+            def rows_from(first: Expr, count: int) -> tuple[list[RowSegment], list[Expr]]:
                 pixels, targets = pixels_from(first, count)
                 return self._segments(starts, pixels), targets
 
-            self.product.emit(some, self.ring.width, self.output)
+            self.product.emit(rows_from, self.ring.width, self.output)
 
-    def _segments(self, starts: list[Expr], pixels: list[Expr]) -> list[Segment]:
+    def _segments(self, starts: list[Expr], pixels: list[Expr]) -> list[RowSegment]:
         """Emits the products for some pixels of a row."""
         window = self.window
         columns = [mul(pixel, const(window.stride[1] * self.channels)) for pixel in pixels]
@@ -114,7 +114,7 @@ class _Conv:
         runs = self.runs
         if self.patch is None:
             return [
-                Segment(
+                RowSegment(
                     self.ring.rows, tuple(begin(ky, kx, column) for column in columns),
                     taps * self.channels, padded=True,
                 )
@@ -130,4 +130,4 @@ class _Conv:
                 for chunk in range(0, run, vector.lanes):
                     value = load_vector(self.ring.rows, add(source, const(chunk)), vector)
                     b.store_vector(self.patch, add(place, const(number * run + chunk)), value)
-        return [Segment(self.patch, places, sum(runs.depths), padded=True)]
+        return [RowSegment(self.patch, places, sum(runs.depths), padded=True)]

@@ -28,7 +28,7 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.registry import Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
-from crtexport.schedules.common.row_products import Rowwise, Segment, cover, halves
+from crtexport.schedules.common.row_products import RowSegment, Rowwise, cover, halves
 from crtexport.schedules.mve.chunks import NARROW, Chunk, Chunks
 from crtexport.schedules.mve.requantize import LANES, LongScaler, Scaler, Sums, vector
 from crtexport.schedules.mve.tiles import MveTile
@@ -38,17 +38,17 @@ UNROLL = 4
 ALIGN = 8
 """Bytes that packed weights are aligned to."""
 
-Found = tuple[list[Segment], list[Expr]]
+RowBlock = tuple[list[RowSegment], list[Expr]]
 """Factors of some rows, and the indices of the first unit's results."""
 
 
 def tile_candidates(
-    found: Sequence[MveTile], make: Callable[[MveTile], Lowered]
+    tiles: Sequence[MveTile], make: Callable[[MveTile], Lowered]
 ) -> list[Candidate]:
-    """Returns a variant for each of ``found``, the first one first whose loops become machine code,
+    """Returns a variant for each of ``tiles``, the first one first whose loops become machine code,
     and all others for tuning only."""
     return usual_first([
-        Candidate(tile.name, functools.partial(make, tile), rare=True) for tile in found
+        Candidate(tile.name, functools.partial(make, tile), rare=True) for tile in tiles
     ])
 
 
@@ -72,7 +72,7 @@ class MveProducts:
         self.b: KernelBuilder = lowering.b
         self.tile, self.units = tile, sums.channels
         self._lanes = sums.vector.lanes
-        self._packing = Chunks(tuple(segments), tile.units, tile.together, self._lanes)
+        self._packing = Chunks(tuple(segments), tile.units, tile.units_at_once, self._lanes)
         self._packed = lowering.packed(
             "packed", Scalar.I8, self._packing, self.units, align=ALIGN
         )
@@ -87,15 +87,15 @@ class MveProducts:
             order = [unit if unit < self.units else -1 for unit in lanes]
             self._finish = Scaler(lowering, sums, order)
 
-    def emit(self, some: Rowwise, rows: int, output: Buffer) -> None:
-        """Goes through ``rows``, which ``some`` tells of."""
+    def emit(self, rows_from: Rowwise, rows: int, output: Buffer) -> None:
+        """Goes through ``rows``, which ``rows_from`` tells of."""
         b, high, size = self.b, self.tile.rows, self.tile.units
         whole, rest = divmod(self.units, size)
         if self.tile.inner == "rows":
 
             def all_rows(number: Expr, count: int) -> None:
                 halves(b, rows, high, lambda first: self._block(
-                    some(first, high), output, number, count
+                    rows_from(first, high), output, number, count
                 ))
 
             with b.loop("units", whole, assembled=whole > 1) as number:
@@ -105,44 +105,44 @@ class MveProducts:
             return
 
         def all_units(first: Expr) -> None:
-            found = some(first, high)
+            block = rows_from(first, high)
             with b.loop("units", whole, assembled=self.tile.machine) as number:
-                self._block(found, output, number, size)
+                self._block(block, output, number, size)
             if rest:
                 with b.loop("last", 1, assembled=self.tile.machine):
-                    self._block(found, output, const(whole), rest)
+                    self._block(block, output, const(whole), rest)
 
         cover(b, rows, high, all_units, assembled=self.tile.machine and not rest)
 
-    def _block(self, found: Found, output: Buffer, block: Expr, count: int) -> None:
-        """The units of a block, the first ``count`` of which are stored."""
+    def _block(self, block: RowBlock, output: Buffer, number: Expr, count: int) -> None:
+        """Emits the units of a block, the first ``count`` of which are stored."""
         b, size, stored = self.b, self.tile.units, self.tile.stored
-        start = b.let("w", mul(block, const(size * self._packing.size)))
-        unit = mul(block, const(size))
-        vectors = mul(block, const(size // LANES))
+        start = b.let("w", mul(number, const(size * self._packing.size)))
+        unit = mul(number, const(size))
+        vectors = mul(number, const(size // LANES))
         for first in range(0, count, stored):
             with b.named(f"u{first}"):
-                self._units(found, output, (
+                self._units(block, output, (
                     add(start, const(first * self._packing.size)),
                     add(vectors, const(first // LANES)), add(unit, const(first)),
                     min(stored, count - first),
                 ))
 
     def _units(
-        self, found: Found, output: Buffer, block: tuple[Expr, Expr, Expr, int]
+        self, block: RowBlock, output: Buffer, places: tuple[Expr, Expr, Expr, int]
     ) -> None:
-        """Units whose results are stored together. ``block``: where their weights begin, the number
-        of their first vector of sums, the first of them, and how many are stored."""
-        b, together = self.b, self.tile.together
-        segments, targets = found
-        start, number, unit, count = block
-        parts = LANES // together
+        """Emits units whose results are stored together. ``places``: where their weights begin, the
+        number of their first vector of sums, the first of them, and how many are stored."""
+        b, units_at_once = self.b, self.tile.units_at_once
+        segments, targets = block
+        start, number, unit, count = places
+        parts = LANES // units_at_once
         results: list[list[Expr]] = [[] for _ in targets]
         for n in range(self.tile.stored // LANES):
             sums: list[list[Var]] = [[] for _ in targets]
             for part in range(n * parts, (n + 1) * parts):
                 with b.named(f"part{part}"):
-                    at = add(start, const(part * together * self._packing.size))
+                    at = add(start, const(part * units_at_once * self._packing.size))
                     dots = self._dots(segments, len(targets), at, backwards=part % 2 == 1)
                 for line, more in zip(sums, dots, strict=True):
                     line.extend(more)
@@ -156,10 +156,11 @@ class MveProducts:
     def _results(
         self, sums: Sequence[Var], number: Expr, unit: Expr, count: int
     ) -> list[Expr]:
-        """The results for a vector of sums, ``number``; where each is scaled alone, for ``count``
-        of them, from ``unit`` on."""
+        """Returns the results for a vector of sums, ``number``; where each is scaled alone, for
+        ``count`` of them, from ``unit`` on."""
         lanes = list(sums)
-        if self.tile.together == 2:  # the first pair is lanes 0 and 2, which one instruction sets
+        if self.tile.units_at_once == 2:
+            # The first pair is lanes 0 and 2, which one instruction sets.
             lanes = [sums[j] for j in (0, 2, 1, 3)]
         if isinstance(self._finish, LongScaler):
             return [
@@ -177,14 +178,14 @@ class MveProducts:
         b.store_vector(output, target, self._finish.narrow(*results), count)
 
     def _dots(
-        self, segments: Sequence[Segment], rows: int, weights: Expr, *, backwards: bool
+        self, segments: Sequence[RowSegment], rows: int, weights: Expr, *, backwards: bool
     ) -> list[list[Var]]:
-        """The sums of each row with each of the units that are multiplied together. ``backwards``:
-        the last chunk is the first one, which may still be in registers then."""
-        b, together = self.b, self.tile.together
+        """Returns the sums of each row with each of the units that are multiplied together.
+        ``backwards``: the last chunk is the first one, which may still be in registers then."""
+        b, units_at_once = self.b, self.tile.units_at_once
         zero = const(0, self._sum)
         accs = [
-            [b.local(f"acc_r{row}_u{unit}", zero) for unit in range(together)]
+            [b.local(f"acc_r{row}_u{unit}", zero) for unit in range(units_at_once)]
             for row in range(rows)
         ]
         parts = [
@@ -195,19 +196,19 @@ class MveProducts:
         at = 0
         for segment, chunks in reversed(parts) if backwards else parts:
             self._chunks(accs, segment, add(weights, const(at)), chunks, backwards=backwards)
-            at += sum(chunk.lanes for chunk in chunks) * together
+            at += sum(chunk.lanes for chunk in chunks) * units_at_once
         return accs
 
     def _groups(self, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
-        """Whole vectors, which are multiplied by a loop, and each of what is left."""
+        """Returns whole vectors, which are multiplied by a loop, and each of what is left."""
         whole = [c for c in chunks if c.lanes == self._lanes == c.end - c.begin]
         return [*([whole] if whole else []), *([c] for c in chunks[len(whole) :])]
 
     def _chunks(
-        self, accs: list[list[Var]], segment: Segment, weights: Expr, chunks: Sequence[Chunk], *,
+        self, accs: list[list[Var]], segment: RowSegment, weights: Expr, chunks: Sequence[Chunk], *,
         backwards: bool,
     ) -> None:
-        """Chunks one after the other, the last one first if ``backwards``."""
+        """Emits products of chunks, the last one first if ``backwards``."""
         b, count, lanes = self.b, len(chunks), chunks[0].lanes
         if count == 1:
             self._chunk(accs, segment, weights, const(chunks[0].position), chunks[0])
@@ -216,14 +217,14 @@ class MveProducts:
         if not self.tile.machine:
             unroll = max(n for n in range(1, UNROLL + 1) if count % n == 0)
         with b.loop("chunk", count, unroll=unroll) as d:
-            place = add(weights, mul(d, const(lanes * self.tile.together)))
+            place = add(weights, mul(d, const(lanes * self.tile.units_at_once)))
             number = sub(const(count - 1), d) if backwards else d
             self._chunk(accs, segment, place, mul(number, const(lanes)), chunks[0])
 
     def _chunk(
-        self, accs: list[list[Var]], segment: Segment, at: Expr, position: Expr, chunk: Chunk
+        self, accs: list[list[Var]], segment: RowSegment, at: Expr, position: Expr, chunk: Chunk
     ) -> None:
-        """A vector of values of each row times those of each unit."""
+        """Emits a vector of values of each row times those of each unit."""
         b, dot = self.b, self._dot(chunk)
         type_ = Scalar.I16X8 if chunk.lanes == NARROW else Scalar.I8X16
         xs = [
@@ -236,7 +237,7 @@ class MveProducts:
             b.let(f"weight_u{unit}", load_vector(
                 self._packed, add(at, const(unit * chunk.lanes)), type_
             ))
-            for unit in range(self.tile.together)
+            for unit in range(self.tile.units_at_once)
         ]
         for unit, row in itertools.product(range(len(ws)), range(len(xs))):
             acc = accs[row][unit]

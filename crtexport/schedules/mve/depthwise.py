@@ -44,7 +44,8 @@ Int8s = npt.NDArray[np.int8]
 
 
 def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
-    """A depthwise convolution that keeps its operator's rules; None where this is no way."""
+    """Returns a depthwise convolution that keeps its operator's rules; None where this is no
+    way."""
     w = context.input(1).shape
     if op.depth_multiplier != 1 or w[1] * w[2] > MOST_TAPS or 0 in (
         *context.input(0).shape, *w, *context.output().shape
@@ -86,7 +87,7 @@ class _MveDepthwise:
         self.output = lowering.output()
 
     def _lanes(self) -> npt.NDArray[np.int64]:
-        """int64[parts, 8]: the channel of each lane; -1 is none."""
+        """Returns int64[parts, 8]: the channel of each lane; -1 is none."""
         if self.channels < EIGHT:
             line = np.full(EIGHT, -1)
             line[: self.pixels * self.channels] = np.tile(np.arange(self.channels), self.pixels)
@@ -131,7 +132,7 @@ class _MveDepthwise:
                 self._columns(starts, first, part, b.let("channel", channel))
 
     def _columns(self, starts: list[Expr], line: Expr, part: Expr, channel: Expr) -> None:
-        """All pixels of a row, of the channels of a part."""
+        """Emits all pixels of a row, of the channels of a part."""
         halves(self.b, self.ring.width, self.pixels, lambda column: self._results(
             starts, line, part, channel, column
         ))
@@ -149,10 +150,9 @@ class _MveDepthwise:
     def _sums(
         self, starts: list[Expr], part: Expr, channel: Expr, column: Expr
     ) -> tuple[Expr, Expr]:
-        """Two vectors of sums: of even channels, with those of odd ones in the upper halves, too;
-        and of odd ones. Each is ``_UNSIGNED`` too large for each group: products are summed as
-        numbers of 16 bits without a sign, so that neighbours can be added as words.
-        """
+        """Returns two vectors of sums: of even channels, with those of odd ones in the upper
+        halves, too; and of odd ones. Each is ``_UNSIGNED`` too large for each group: products are
+        summed as numbers of 16 bits without a sign, so that neighbours can be added as words."""
         b, window, cell = self.b, self.window, self.ring.cell
         total: Expr | None = None
         odd: Expr = const(0)
@@ -185,9 +185,9 @@ class _MveDepthwise:
 
 
 def _groups(taps: Int8s) -> list[list[int]]:
-    """Taps (int8[taps, channels]) whose products can be summed in 16 bits, as few groups as a
-    first fit finds. Where those are as many as pairs, these are pairs of neighbours, so that layers
-    with other weights have the same code."""
+    """Returns the taps (int8[taps, channels]) whose products can be summed in 16 bits, as few
+    groups as a first fit finds. Where those are as many as pairs, these are pairs of neighbours, so
+    that layers with other weights have the same code."""
     sizes = np.abs(taps.astype(np.int64))
     pairs = [list(range(first, min(first + 2, len(taps)))) for first in range(0, len(taps), 2)]
     fitting = _first_fit(sizes)
@@ -211,6 +211,6 @@ def _first_fit(sizes: npt.NDArray[np.int64]) -> list[list[int]]:
 
 
 def _packed(taps: Int8s, lanes: npt.NDArray[np.int64]) -> Int8s:
-    """int8[parts, taps, 8]"""
+    """Returns int8[parts, taps, 8]"""
     chosen = np.where(lanes[:, None, :] < 0, 0, taps[:, np.maximum(lanes, 0)].swapaxes(0, 1))
     return chosen.astype(np.int8)

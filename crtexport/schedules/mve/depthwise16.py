@@ -19,7 +19,7 @@ EIGHT = Scalar.I16X8.lanes
 
 
 def lower(context: Context, op: DepthwiseConv2D, sums: Sums) -> Lowered:
-    """A depthwise convolution that keeps its operator's rules, of one output a channel."""
+    """Returns a depthwise convolution that keeps its operator's rules, of one output a channel."""
     lowering = Lowering("depthwise_conv2d", context)
     _MveDepthwise16(lowering, sums, geometry(context, op)).emit()
     return lowering.finish()
@@ -65,7 +65,8 @@ class _MveDepthwise16:
     def _sums(
         self, starts: list[Expr], block: Expr, ox: Expr, high: int
     ) -> list[tuple[Expr, Expr]]:
-        """The sums of even and of odd channels, for each of ``high`` pixels from ``ox`` on."""
+        """Returns the sums of even and of odd channels, for each of ``high`` pixels from ``ox``
+        on."""
         b, window, cell = self.b, self.window, self.ring.cell
         base = b.let("w", mul(block, const(self.taps * EIGHT)))
         columns = b.let("column", mul(ox, const(window.stride[1] * cell)))

@@ -17,7 +17,7 @@ UNROLL = 2
 
 
 def lower(context: Context, op: Add | Sub | Mul) -> Lowered | None:
-    """A node that keeps its operator's rules; None where this is no way."""
+    """Returns a node that keeps its operator's rules; None where this is no way."""
     return vector_elementwise.lower(context, op, _Machine(), Scalar.I32X4, UNROLL, assembled=True)
 
 
@@ -48,7 +48,7 @@ class MveVectorOps:
     def elements(
         self, lowering: Lowering, op: Add | Sub | Mul, type_: Scalar
     ) -> Compute | None:
-        """Of four lanes of int8 or float32."""
+        """Returns how four lanes of int8 or float32 are computed."""
         if type_ is Scalar.I32X4 and lowering.context.output().dtype is DType.INT8:
             return vector_elementwise.computed(lowering, op, _Machine())
         if type_ is Scalar.F32X4 and isinstance(op, Add):
@@ -61,14 +61,14 @@ class MveVectorOps:
         return None
 
     def largest(self, type_: Scalar) -> Compute | None:
-        """Of any lanes."""
+        """Returns how the largest of any lanes is computed."""
         suffix = SUFFIXES.get(type_)
         if suffix is None:
             return None
         return lambda first, second: call(f"mve_max_{suffix}", first, second, type_=type_)
 
     def total(self, type_: Scalar) -> Compute | None:
-        """Of words, half-words or float32."""
+        """Returns how sums of words, half-words or float32 are computed."""
         if type_ is Scalar.F32X4:
             return _float_sum
         if type_ not in (Scalar.I32X4, Scalar.I16X8):
@@ -78,6 +78,6 @@ class MveVectorOps:
 
 
 def _float_sum(first: Expr, second: Expr) -> Expr:
-    """A product with 1 that is added: rounded once, so as sums are."""
+    """Returns a product with 1 that is added: rounded once, so as sums are."""
     one = call("mve_dup_f32", f32(1.0), type_=Scalar.F32X4)
     return call("mve_fma_f32", first, second, one, type_=Scalar.F32X4)

@@ -17,7 +17,7 @@ from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, BlockPacking
 from crtexport.schedules.common.float_layers import Floats, Numbers, layer_of
 from crtexport.schedules.common.padded_row_ring import Ring, geometry
-from crtexport.schedules.common.row_products import Segment, cover
+from crtexport.schedules.common.row_products import RowSegment, cover
 from crtexport.schedules.mve.requantize import LANES, limited
 
 SUMS = 6
@@ -29,8 +29,8 @@ PIXELS = 4
 
 
 def lower(context: Context) -> Lowered | None:
-    """A node of float32 tensors, weights perhaps int8, that keeps its operator's rules; None where
-    this is no way."""
+    """Returns a node of float32 tensors, weights perhaps int8, that keeps its operator's rules;
+    None where this is no way."""
     op = layer_of(context)
     match op:
         case FullyConnected():
@@ -69,7 +69,7 @@ class _Table:
         )
 
     def weights(self, at: Expr) -> Expr:
-        """Four weights as floats."""
+        """Returns four weights as floats."""
         if not self.whole:
             return self.b.let("weight", load_vector(self._packed, at, Scalar.F32X4))
         stored = load_vector(self._packed, at, Scalar.I32X4)
@@ -82,7 +82,7 @@ class _Table:
         return self.b.let("start", load_vector(self._bias, at, Scalar.F32X4))
 
     def result(self, acc: Expr, at: Expr) -> Expr:
-        """The results for four sums."""
+        """Returns the results for four sums."""
         if self._scales is not None:
             bias = load_vector(self._bias, at, Scalar.F32X4)
             acc = _vector("fma", bias, acc, load_vector(self._scales, at, Scalar.F32X4))
@@ -94,7 +94,7 @@ def _vector(name: str, *args: Expr) -> Expr:
 
 
 def finished(b: KernelBuilder, value: Expr, activation: Activation) -> Expr:
-    """``value`` (f32x4), clamped."""
+    """Returns ``value`` (f32x4), clamped."""
     return b.let("result", limited(value, float_range(activation), (-math.inf, math.inf)))
 
 
@@ -136,7 +136,7 @@ class _MveFloatProducts:
         lanes[self.units :] = -1
         self._table = _Table(lowering, numbers, packed, lanes)
 
-    def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
+    def emit(self, segments: Sequence[RowSegment], output: Buffer, targets: Sequence[Expr]) -> None:
         """``targets``: the index of the first unit's result of each row."""
         rest = self.units % (self.wide * LANES)
         whole = self.blocks - 1 if rest else self.blocks
@@ -146,7 +146,7 @@ class _MveFloatProducts:
             self._block(segments, output, targets, const(whole), rest)
 
     def _block(
-        self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr], block: Expr,
+        self, segments: Sequence[RowSegment], output: Buffer, targets: Sequence[Expr], block: Expr,
         count: int,
     ) -> None:
         b, step = self.b, self.wide * LANES
@@ -172,8 +172,8 @@ class _MveFloatProducts:
                         result = self._table.result(acc, places[i])
                     b.store_vector(output, add(target, places[i]), result, stored)
 
-    def _step(self, accs: list[list[Var]], segment: Segment, at: Expr, d: Expr) -> None:
-        """One value of each row times all units of the block."""
+    def _step(self, accs: list[list[Var]], segment: RowSegment, at: Expr, d: Expr) -> None:
+        """Emits one value of each row times all units of the block."""
         b = self.b
         weights = [self._table.weights(add(at, const(i * LANES))) for i in range(self.wide)]
         for row, (line, start) in enumerate(zip(accs, segment.starts, strict=True)):
@@ -191,7 +191,7 @@ def _fully_connected(context: Context, op: FullyConnected) -> Lowered:
 def _rows(
     context: Context, op: Conv2D | FullyConnected, name: str, rows: int, depth: int
 ) -> Lowered:
-    """All of the input as rows that lie one behind the other."""
+    """Returns all of the input as rows that lie one behind the other."""
     lowering = Lowering(name, context)
     b, x = lowering.b, lowering.input(0, "input")
     product = _MveFloatProducts(lowering, Numbers.of(context, op, 0), rows)
@@ -201,7 +201,7 @@ def _rows(
         lines = [add(first, const(i)) for i in range(product.high)]
         starts = tuple(b.let("row_start", mul(line, const(depth))) for line in lines)
         targets = [b.let("y", mul(line, const(product.units))) for line in lines]
-        product.emit([Segment(x, starts, depth)], output, targets)
+        product.emit([RowSegment(x, starts, depth)], output, targets)
 
     cover(b, rows, product.high, block)
     return lowering.finish()
@@ -234,7 +234,7 @@ def _convolution(context: Context, op: Conv2D) -> Lowered | None:
             pixels = [add(first, const(i)) for i in range(product.high)]
             columns = [mul(pixel, const(window.stride[1] * x[3])) for pixel in pixels]
             segments = [
-                Segment(ring.rows, tuple(
+                RowSegment(ring.rows, tuple(
                     b.let("at", add(rows[ky], column, const(kx * window.dilation[1] * x[3])))
                     for column in columns
                 ), taps * x[3])

@@ -25,7 +25,7 @@ _SMALL = 32767 // 128
 
 
 def lower(context: Context, op: AveragePool2D | MaxPool2D, *, floats: bool) -> Lowered | None:
-    """A pooling that keeps its operator's rules; None where this is no way."""
+    """Returns a pooling that keeps its operator's rules; None where this is no way."""
     dtype = context.input(0).dtype
     average = isinstance(op, AveragePool2D)
     real = dtype is DType.FLOAT32
@@ -90,7 +90,7 @@ class _MvePool(VectorPool):
         return call(f"mve_{name}_{SUFFIXES[self.vector]}", *args, type_=self.vector)
 
     def _clamped(self, value: Expr) -> Expr:
-        """``value`` within what the activation allows."""
+        """Returns ``value`` within what the activation allows."""
         if self.vector.is_float:
             value = limited(value, float_range(self.op.activation), (-math.inf, math.inf))
         else:
@@ -99,7 +99,7 @@ class _MvePool(VectorPool):
         return self.b.let("result", value)
 
     def pixel(self, at: At, cells: Expr) -> None:
-        """Sums are divided when there are those of all channels."""
+        """Emits a pixel, whose sums are divided when there are those of all channels."""
         super().pixel(at, cells)
         if not self.average:
             return

@@ -42,12 +42,12 @@ BYTES = 16
 
 
 def vector(name: str, *args: Expr) -> Expr:
-    """A call that gives four sums."""
+    """Returns a call that gives four sums."""
     return call(f"mve_{name}", *args, type_=Scalar.I32X4)
 
 
 def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -> Expr:
-    """``value`` plus the zero point, clamped."""
+    """Returns ``value`` plus the zero point, clamped."""
     if zero:
         value = vector("add_s32", value, vector("dup_s32", i32(zero)))
     value = vector("max_s32", value, vector("dup_s32", i32(bounds[0])))
@@ -55,7 +55,8 @@ def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -
 
 
 def limited(value: Expr, bounds: tuple[float, float], widest: tuple[float, float]) -> Expr:
-    """The lanes of ``value`` within ``bounds``; ``widest`` are those that no lane leaves."""
+    """Returns the lanes of ``value`` within ``bounds``; ``widest`` are those that no lane
+    leaves."""
     suffix, lane = SUFFIXES[value.type], Scalar.F32 if value.type.is_float else Scalar.I32
     for name, bound, most in zip(("max", "min"), bounds, widest, strict=True):
         if bound != most:
@@ -89,7 +90,7 @@ class Sums:
 
     @property
     def columns(self) -> int:
-        """Numbers of each channel that scaling reads."""
+        """Returns the numbers of each channel that scaling reads."""
         if self.steps:
             return len(self.steps)
         if self.common is not None:
@@ -107,8 +108,8 @@ class Sums:
 
     @staticmethod
     def of(context: Context, channel_axis: int, *, fully_connected: bool = False) -> Sums | None:
-        """None where sums aren't of int8 or int16 values times int8 weights, or are scaled in
-        another way."""
+        """Returns the sums of a layer; None where they aren't of int8 or int16 values times int8
+        weights, or are scaled in another way."""
         op, types = context.node.op, (context.input(0).dtype, context.input(1).dtype)
         if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or types not in (
             (DType.INT8, DType.INT8), (DType.INT16, DType.INT8)
@@ -188,7 +189,7 @@ class Scaler:
     def _common(
         self, common: CommonShift, order: Sequence[int], plus: int
     ) -> tuple[list[npt.NDArray[np.int64]], list[str]]:
-        """The table's rows for scaling with one shift."""
+        """Returns the table's rows for scaling with one shift."""
         addends = common.addends + (self.sums.folded + plus << common.left)
         parts, meanings = [_lanes(_wrapped(addends), order)], ["addend"]
         if not self._single:
@@ -199,7 +200,7 @@ class Scaler:
     def _own(
         self, order: Sequence[int], plus: int
     ) -> tuple[list[npt.NDArray[np.int64]], list[str]]:
-        """The table's rows for scaling with a shift for each channel, or with floats."""
+        """Returns the table's rows for scaling with a shift for each channel, or with floats."""
         sums, shifts = self.sums, self.sums.multiplier.shifts
         if sums.steps:
             steps = [_lanes(column, order) for _, column in sums.steps]
@@ -221,31 +222,31 @@ class Scaler:
         return parts, meanings
 
     def eight(self, even: Expr, odd: Expr, first: Expr, *, joined: bool = False) -> Expr:
-        """The i16x8 of results for the sums of two vectors from ``first`` on, which has the even
-        lanes. ``joined``: these have the odd ones in their upper halves, too."""
+        """Returns the i16x8 of results for the sums of two vectors from ``first`` on, which has the
+        even lanes. ``joined``: these have the odd ones in their upper halves, too."""
         with self.b.named("even"):
             results = self.scaled(even, first, odd if joined else None)
         with self.b.named("odd"):
             return self.narrow(results, self.scaled(odd, add(first, const(1))))
 
-    def narrow(self, *wide: Expr) -> Expr:
-        """The results, in a vector, of those of a vector of sums; of two, whose lanes are
+    def narrow(self, *scaled: Expr) -> Expr:
+        """Returns the results, in a vector, of those of a vector of sums; of two, whose lanes are
         even and odd in turn, in one of twice as many lanes."""
         b, sums, zero = self.b, self.sums, self.sums.zero
         if sums.common is not None:  # which adds it
             right, zero = _everywhere(-sums.common.right), 0
-            wide = tuple(vector("rshl_s32", value, right) for value in wide)
-        if len(wide) == 1:
-            return clamped(b, wide[0], zero, (sums.low, sums.high))
-        value = call("mve_narrow_s32", *wide, type_=Scalar.I16X8)
+            scaled = tuple(vector("rshl_s32", value, right) for value in scaled)
+        if len(scaled) == 1:
+            return clamped(b, scaled[0], zero, (sums.low, sums.high))
+        value = call("mve_narrow_s32", *scaled, type_=Scalar.I16X8)
         if zero:
             zeros = call("mve_dup_s16", i32(zero), type_=Scalar.I16X8)
             value = call("mve_qadd_s16", value, zeros, type_=Scalar.I16X8)
         return b.let("result", limited(value, (sums.low, sums.high), DType.INT16.limits))
 
     def scaled(self, acc: Expr, number: Expr, upper: Expr | None = None) -> Expr:
-        """The multiples of the sums ``acc`` of vector ``number`` (index), for :meth:`narrow`;
-        ``upper``: 65536 times as much is subtracted from them before."""
+        """Returns the multiples of the sums ``acc`` of vector ``number`` (index), for
+        :meth:`narrow`; ``upper``: 65536 times as much is subtracted from them before."""
         b, sums = self.b, self.sums
         start = b.let("scaling_at", mul(number, const(self._stride)))
         column = iter(range(self._stride // LANES))
@@ -312,7 +313,7 @@ class LongScaler:
         self._bias = lowering.derived("bias", Scalar.I64, sums.folded, FOLDED_BIAS)
 
     def __call__(self, acc: Expr, unit: Expr) -> Expr:
-        """The result for the sum ``acc`` of the products of a unit (index)."""
+        """Returns the result for the sum ``acc`` of the products of a unit (index)."""
         total = self.b.let("sum", add(acc, load(self._bias, unit)))
         value = self._requantizer(total, unit)
         return quantized_result(value, 0, (self.sums.low, self.sums.high), Scalar.I16)
@@ -323,7 +324,7 @@ def _everywhere(number: int) -> Expr:
 
 
 def _wrapped(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """As numbers of 32 bits."""
+    """Returns values as numbers of 32 bits."""
     return values.astype(np.uint32).astype(np.int32).astype(np.int64)
 
 
@@ -331,7 +332,7 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 
 
 def _lanes(values: npt.NDArray[_Number], order: Sequence[int]) -> npt.NDArray[_Number]:
-    """(vectors, LANES) of the values of channels; one value serves all."""
+    """Returns (vectors, LANES) of the values of channels; one value serves all."""
     if len(values) == 1:
         values = np.repeat(values, max(order) + 1)
     chosen = np.array(order)

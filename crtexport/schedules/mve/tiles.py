@@ -53,24 +53,24 @@ class MveTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         kind = f"{self.inner} inside" if self.machine else "compiled"
         return f"{self.rows} rows, {self.units} units, {kind}"
 
     @property
-    def together(self) -> int:
-        """Units that are multiplied at the same time."""
+    def units_at_once(self) -> int:
+        """Returns the units that are multiplied at the same time."""
         return LANES if self.rows == 1 else 2
 
     @property
     def stored(self) -> int:
-        """Units of a row whose results are stored together."""
+        """Returns the units of a row whose results are stored together."""
         return min(self.units, EIGHT)
 
     @property
     def lanes(self) -> list[int]:
-        """The unit of each lane of the sums of a block: of eight, those of the first vector are
-        even, so that narrowing puts them in order."""
+        """Returns the unit of each lane of the sums of a block: of eight, those of the first vector
+        are even, so that narrowing puts them in order."""
         if self.units < EIGHT:
             return list(range(self.units))
         return [
@@ -124,7 +124,7 @@ def written_out(products: int, weights: int) -> bool:
 
 
 def _cycles(tile: MveTile, rows: int, chunks: int, sums: Sums) -> float:
-    """Cycles that ``rows`` times all units are likely to take."""
+    """Returns the cycles that ``rows`` times all units are likely to take."""
     high, units = tile.rows, sums.channels
     whole, rest = divmod(units, tile.units)
     blocks = whole * _interval(tile, chunks, sums)
@@ -137,18 +137,18 @@ def _cycles(tile: MveTile, rows: int, chunks: int, sums: Sums) -> float:
 
 
 def _interval(tile: MveTile, chunks: int, sums: Sums) -> int:
-    """Cycles of a block of rows and units."""
+    """Returns the cycles of a block of rows and units."""
     high, vectors = tile.rows, tile.units // LANES
     multiply = tile.units * high * chunks + high * vectors
     memory = tile.units * chunks + vectors * sums.columns + tile.units // tile.stored * high
     if sums.common is not None:
         multiply += high * vectors
         # Every other part begins with the values that the last one ended with.
-        memory += high * (tile.units // tile.together * (chunks - 1) + 1)
+        memory += high * (tile.units // tile.units_at_once * (chunks - 1) + 1)
         memory += vectors * (high - 1)  # addends are overwritten
         integer = high * vectors * 2 + high * vectors * (3 if tile.units >= EIGHT else 4) // 2
     else:
-        memory += tile.units // tile.together * high * chunks
+        memory += tile.units // tile.units_at_once * high * chunks
         narrow = 2 if tile.units >= EIGHT else 3
         integer = high * vectors * (3 + narrow + sums.integer_steps - 1)
     busy = max(2 * multiply, 2 * memory, 2 * integer)

@@ -24,7 +24,7 @@ from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, BlockPacking
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.padded_row_ring import Ring, RingRows, geometry
-from crtexport.schedules.common.row_products import Segment, multiply_rows, multiply_windows
+from crtexport.schedules.common.row_products import RowSegment, multiply_rows, multiply_windows
 from crtexport.schedules.common.vector_requantize import FloatVectorEpilogue, VectorEpilogue, known
 from crtexport.schedules.rvv.machine import RvvMachine
 from crtexport.schedules.rvv.requantize import finish_of, sums_of
@@ -47,7 +47,7 @@ class RvvTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"{self.pixels} pixels, {self.lanes} lanes"
 
     def work(self, pixels: int, channels: int, depth: int) -> int:
@@ -131,18 +131,18 @@ class _Convolution:
         self.output = lowering.output()
 
     def emit(self) -> Lowered:
-        """All pixels."""
+        """Emits the products of all pixels. Returns the kernel."""
         multiply_windows(self.ring, self.block.pixels, "p", lambda starts, pixels, targets: (
             self.product.emit(self._segments(starts, pixels), self.output, targets)
         ))
         return self.lowering.finish()
 
-    def _segments(self, starts: Sequence[Expr], pixels: Sequence[Expr]) -> list[Segment]:
+    def _segments(self, starts: Sequence[Expr], pixels: Sequence[Expr]) -> list[RowSegment]:
         """Returns the segments that are multiplied for some pixels of a row."""
         b, window, channels = self.lowering.b, self.window, self.channels
         columns = [mul(pixel, const(window.stride[1] * channels)) for pixel in pixels]
         return [
-            Segment(
+            RowSegment(
                 self.ring.rows,
                 tuple(
                     b.let(f"x_ky{ky}_kx{kx}_p{p}", add(
@@ -191,7 +191,7 @@ class RvvProducts(abc.ABC):
             return _RvvFloatProducts(lowering, machine, FloatVectorEpilogue(lowering, machine))
         return _Integers(lowering, machine, finish_of(lowering, machine, sums))
 
-    def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
+    def emit(self, segments: Sequence[RowSegment], output: Buffer, targets: Sequence[Expr]) -> None:
         """Emits the products and their epilogue. ``targets``: the index of each pixel's first
         result."""
         lanes = self.machine.lanes
@@ -202,7 +202,7 @@ class RvvProducts(abc.ABC):
             self._block(segments, output, targets, const(whole), rest)
 
     def _block(
-        self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr], number: Expr,
+        self, segments: Sequence[RowSegment], output: Buffer, targets: Sequence[Expr], number: Expr,
         count: int,
     ) -> None:
         """Emits a vector of channels, of which ``count`` exist."""

@@ -52,12 +52,12 @@ class RvvDepthwiseTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"{self.vectors} vectors, {self.lanes} lanes"
 
     @property
     def width(self) -> int:
-        """The number of pixels in all vectors."""
+        """Returns the number of pixels in all vectors."""
         return self.pixels * self.vectors
 
     def work(self, width: int, channels: int, taps: int) -> int:
@@ -165,7 +165,7 @@ class _RvvDepthwise:
         return packed
 
     def emit(self) -> None:
-        """All pixels."""
+        """Emits all pixels."""
         b, y, block = self.b, self.window.y, self.block
         width = self.ring.width
         with self.ring.walk() as part:

@@ -19,7 +19,7 @@ _SMALL = 32767 // 128
 """Most int8 values whose sum always has 16 bits."""
 
 
-class Kind(enum.Enum):
+class FoldKind(enum.Enum):
     SUM = "add"
     MAX = "max"
     MIN = "min"
@@ -30,18 +30,18 @@ class Fold(Struct, frozen=True):
     for sums of integers, which have 32 bits, or 16 bits where these suffice until :meth:`whole`
     widens them."""
 
-    kind: Kind
+    kind: FoldKind
     dtype: DType
     count: int
     machine: RvvMachine
 
     @staticmethod
-    def of(kind: Kind, dtype: DType, count: int, channels: int) -> Fold | None:
+    def of(kind: FoldKind, dtype: DType, count: int, channels: int) -> Fold | None:
         """Returns a fold for ``channels`` in neighbouring lanes; None where sums may need 64 bits.
         """
         if dtype not in DTYPES:
             return None
-        if kind is Kind.SUM and dtype.is_integer and -dtype.limits[0] * count >= 1 << 31:
+        if kind is FoldKind.SUM and dtype.is_integer and -dtype.limits[0] * count >= 1 << 31:
             return None
         return Fold(kind, dtype, count, RvvMachine(32 if channels > 16 else 16))
 
@@ -52,13 +52,13 @@ class Fold(Struct, frozen=True):
     def start(self) -> Expr:
         """Returns the initial value."""
         if self.dtype is DType.FLOAT32:
-            first = {Kind.SUM: 0.0, Kind.MAX: LOWEST, Kind.MIN: -LOWEST}[self.kind]
+            first = {FoldKind.SUM: 0.0, FoldKind.MAX: LOWEST, FoldKind.MIN: -LOWEST}[self.kind]
             return self.machine.real_everywhere(first)
-        if self.kind is Kind.SUM:
+        if self.kind is FoldKind.SUM:
             if self._short:
                 return self.machine.of_halves("halves", i32(0))
             return self.machine.int_everywhere(0)
-        return self._everywhere(self.dtype.limits[0 if self.kind is Kind.MAX else 1])
+        return self._everywhere(self.dtype.limits[0 if self.kind is FoldKind.MAX else 1])
 
     def plus(self, acc: Expr, buffer: Buffer, index: Expr, count: int) -> Expr:
         """Returns ``acc`` with ``count`` more elements from ``index`` on."""
@@ -66,7 +66,7 @@ class Fold(Struct, frozen=True):
         if self.dtype is DType.FLOAT32:
             value = load_vector(buffer, index, machine.reals, count)
             return machine.of_reals(f"f{self.kind.value}", acc, value)
-        if self.kind is not Kind.SUM:
+        if self.kind is not FoldKind.SUM:
             elements = machine.bytes if self.dtype is DType.INT8 else machine.halves
             return self._extreme(
                 self.kind.value, acc, load_vector(buffer, index, elements, count)

@@ -20,12 +20,12 @@ class RvvMachine(vector_machine.VectorMachine, vector_machine.RequantizingVector
 
     @property
     def halves(self) -> Scalar:
-        """The type of a vector of as many 16-bit integers."""
+        """Returns the type of a vector of as many 16-bit integers."""
         return HALVES[self.lanes]
 
     @property
     def bytes(self) -> Scalar:
-        """The type of a vector of as many 8-bit integers."""
+        """Returns the type of a vector of as many 8-bit integers."""
         return BYTES[self.lanes]
 
     def of_halves(self, operation: str, *args: Expr) -> Expr:
@@ -38,8 +38,8 @@ class RvvMachine(vector_machine.VectorMachine, vector_machine.RequantizingVector
 
     @property
     def copies(self) -> Copies:
-        """The vectors with which padded rows are copied; as many values may be read from each of
-        their cells."""
+        """Returns the vectors with which padded rows are copied; as many values may be read from
+        each of their cells."""
         return {
             Scalar.I8: (self.bytes, f"rvv_bytes_{self.lanes}"),
             Scalar.I16: (self.halves, f"rvv_halves_{self.lanes}"),

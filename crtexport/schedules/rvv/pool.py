@@ -16,7 +16,7 @@ from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.ops.pool import FAR, RealAverage
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.pooling import At, VectorPool
-from crtexport.schedules.rvv.folds import Fold, Kind
+from crtexport.schedules.rvv.folds import Fold, FoldKind
 from crtexport.schedules.rvv.machine import RvvMachine
 
 _LEAST = 2
@@ -36,7 +36,7 @@ def lower(context: Context, op: AveragePool2D | MaxPool2D, *, floats: bool) -> L
         return _as_floats(context, real, floats=floats)
     if real is not None:
         return None
-    kind = Kind.SUM if average else Kind.MAX
+    kind = FoldKind.SUM if average else FoldKind.MAX
     fold = Fold.of(kind, x.dtype, op.window[0] * op.window[1], x.shape[3])
     if fold is None:
         return None
@@ -50,7 +50,7 @@ def _as_floats(context: Context, real: RealAverage, *, floats: bool) -> Lowered 
     """
     op, x = context.op(AveragePool2D), context.input(0)
     steps = real.steps(op)
-    fold = Fold.of(Kind.SUM, x.dtype, op.window[0] * op.window[1], x.shape[3])
+    fold = Fold.of(FoldKind.SUM, x.dtype, op.window[0] * op.window[1], x.shape[3])
     lowering = Lowering("average_pool2d", context)
     if steps is not None and steps.decided and fold is not None:
         _DecidedPool(lowering, op, fold, steps).emit()
@@ -122,7 +122,7 @@ class _RealPool(_RvvPool):
     def __init__(
         self, lowering: Lowering, op: AveragePool2D, machine: RvvMachine, averaged: RealAverage
     ) -> None:
-        super().__init__(lowering, op, Fold(Kind.SUM, DType.FLOAT32, 0, machine))
+        super().__init__(lowering, op, Fold(FoldKind.SUM, DType.FLOAT32, 0, machine))
         self.averaged = averaged
 
     def combined(self, acc: Expr, index: Expr, count: int) -> Expr:

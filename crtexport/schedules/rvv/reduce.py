@@ -13,18 +13,18 @@ from crtexport.kir.language import Expr
 from crtexport.lowering.numerics.requantize import Multiplier
 from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.ops.reduce import (
-    Walk,
+    ReductionLoops,
     float_steps,
     folded_count,
     mean_multiplier,
     walk_of,
 )
 from crtexport.lowering.registry import Context, Lowered, Lowering
-from crtexport.schedules.rvv.folds import Fold, Kind
+from crtexport.schedules.rvv.folds import Fold, FoldKind
 
 Reduction = Mean | Sum | ReduceMax | ReduceMin
 _NAMES = {Mean: "mean", Sum: "sum", ReduceMax: "reduce_max", ReduceMin: "reduce_min"}
-_KINDS = {Mean: Kind.SUM, Sum: Kind.SUM, ReduceMax: Kind.MAX, ReduceMin: Kind.MIN}
+_KINDS = {Mean: FoldKind.SUM, Sum: FoldKind.SUM, ReduceMax: FoldKind.MAX, ReduceMin: FoldKind.MIN}
 _LEAST = 6
 """Channels from which on vectors are worth it: of fewer, compilers make vectors of other kinds."""
 
@@ -42,7 +42,7 @@ def lower(context: Context, op: Reduction, *, floats: bool) -> Lowered | None:
     if fold is None:
         return None
     scaling: Multiplier | TwoProducts | None = None
-    if fold.kind is Kind.SUM and x.dtype is not DType.FLOAT32:
+    if fold.kind is FoldKind.SUM and x.dtype is not DType.FLOAT32:
         scaling = _scaling(context, op)
         if scaling is None:
             return None
@@ -68,7 +68,7 @@ def _scaling(context: Context, op: Reduction) -> Multiplier | TwoProducts | None
 
 class _Reduction:
     def __init__(
-        self, lowering: Lowering, fold: Fold, walk: Walk,
+        self, lowering: Lowering, fold: Fold, walk: ReductionLoops,
         scaling: Multiplier | TwoProducts | None,
     ) -> None:
         self.b, self.fold, self.walk, self.scaling = lowering.b, fold, walk, scaling

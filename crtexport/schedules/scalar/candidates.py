@@ -19,6 +19,8 @@ from crtexport.support.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
 """Instruction sets with MLA, SMULL and LDRD."""
+_SLOW_SUMS = "thumbv7m"
+"""The instruction set of Cortex-M3, where MLA takes two cycles and MUL one."""
 _FEW_REGISTERS = ("thumbv6m", "thumbv8m.base")
 """Instruction sets with eight registers for most instructions, and products of 32 bits."""
 _COPIES = (4, 8, 1)
@@ -33,8 +35,9 @@ def candidates(
     ``plain`` the variant without a schedule."""
     copies = _USUAL_COPIES[optimize]
     found = _registers(context, target, optimize)
+    fewer = _unrolled(_winograd(context, target, optimize), copies)
     if found:
-        return _unrolled(found, copies)
+        return _unrolled(found, copies) + fewer
     blocked = _blocks(context, target) or [plain]
     found = _unrolled(blocked, copies)
     for other in _COPIES:
@@ -43,7 +46,7 @@ def candidates(
                 replace(variant, name=f"{variant.name}, {other} copies")
                 for variant in _unrolled(blocked, other)
             ]
-    return found
+    return found + fewer
 
 
 def packed(context: Context, optimize: str) -> list[Candidate]:
@@ -54,7 +57,7 @@ def packed(context: Context, optimize: str) -> list[Candidate]:
 
 
 def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
+    """Returns the variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
     products of computed matrices."""
     if is_computed_product(context):
         from crtexport.schedules.scalar import computed_products
@@ -66,12 +69,16 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return _few_registers(context, optimize)
     if not target.triple.startswith(_ARM):
         return []
-    if target_features.has_fpu(target) and (found := _fpu(context)) is not None:
+    if target_features.has_fpu(target) and (found := _fpu(context, target)) is not None:
         return found
     if not target_features.has_dsp(target):
-        return _arm(context, optimize)
-    floats = context.numerics is Numerics.ORT and target_features.has_fpu(target)
-    return _dsp(context, optimize, floats=floats)
+        return _arm(context, optimize, short=target.triple.startswith(_SLOW_SUMS))
+    return _dsp(context, optimize, floats=_in_floats(context, target))
+
+
+def _in_floats(context: Context, target: Target) -> bool:
+    """Returns whether sums are scaled in floats."""
+    return context.numerics is Numerics.ORT and target_features.has_fpu(target)
 
 
 def _unrolled(candidates: Iterable[Candidate], copies: int) -> list[Candidate]:
@@ -105,11 +112,22 @@ def _few_registers(context: Context, optimize: str) -> list[Candidate]:
     )
 
 
-def _arm(context: Context, optimize: str) -> list[Candidate]:
-    from crtexport.schedules.scalar import depthwise_planes, plane_geometry, register_blocks
+def _arm(context: Context, optimize: str, *, short: bool) -> list[Candidate]:
+    """``short``: two short products at once take fewer cycles than one after the other."""
+    from crtexport.schedules.scalar import (
+        channel_quads_mul32,
+        depthwise_planes,
+        pixel_pairs_mul32,
+        plane_geometry,
+        register_blocks,
+    )
 
+    pairs = [
+        *channel_quads_mul32.candidates(context),
+        *pixel_pairs_mul32.candidates(context, pixel_pairs_mul32.ARMV7M),
+    ] if short else []
     return (
-        register_blocks.candidates(context, optimize)
+        pairs + register_blocks.candidates(context, optimize)
         or depthwise_planes.candidates(context, plane_geometry.WORDS)
     )
 
@@ -132,28 +150,40 @@ def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
     )
 
 
-def _fpu(context: Context) -> list[Candidate] | None:
-    """None for what is no layer of floats, and no recurrent network of them."""
+def _winograd(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """Returns variants with fewer products, whose weights take three to four times the flash: for
+    speed alone."""
+    arm = target.triple.startswith(_ARM) and target_features.has_dsp(target)
+    if optimize != "speed" or not arm or is_computed_product(context):
+        return []
+    from crtexport.schedules.scalar import smlad_winograd
+
+    return smlad_winograd.candidates(context, floats=_in_floats(context, target))
+
+
+def _fpu(context: Context, target: Target) -> list[Candidate] | None:
+    """Returns the variants of layers and recurrent networks of floats; None for other nodes."""
+    fused = target_features.fuses_fast(target)
     from crtexport.schedules.common.float_layers import layer_of
 
     layer = layer_of(context)
     if layer is None and isinstance(context.node.op, Recurrent):
         from crtexport.schedules.scalar import fpu_recurrent
 
-        return fpu_recurrent.candidates(context) or None
+        return fpu_recurrent.candidates(context, fused=fused) or None
     if layer is None:
         return None
     if isinstance(layer, DepthwiseConv2D):
         from crtexport.schedules.scalar import fpu_depthwise
 
-        return single("planes", fpu_depthwise.lower(context, layer))
+        return single("planes", fpu_depthwise.lower(context, layer, fused=fused))
     from crtexport.schedules.scalar import fpu_dense
 
-    return fpu_dense.candidates(context, layer)
+    return fpu_dense.candidates(context, layer, fused=fused)
 
 
 def _blocks(context: Context, target: Target) -> list[Candidate]:
-    """The variants of layers for machines with few registers, or none that are known. Their
+    """Returns the variants of layers for machines with few registers, or none that are known. Their
     weights must be constants: the bias has what the input's zero point makes of them."""
     if is_computed_product(context):
         return []

@@ -56,7 +56,7 @@ class ComputedBlock(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"{'panels of' if self.panel else 'blocks of'} {self.rows}x{self.units}"
 
 
@@ -226,7 +226,8 @@ class _Panels(_Blocks):
         self._finish(batch, rows, units, accs)
 
     def _start(self, unit: Expr, number: int) -> Var:
-        """The sum of a unit, less what the zero point of the first matrix adds to the products."""
+        """Returns the sum of a unit, less what the zero point of the first matrix adds to the
+        products."""
         acc = self.product.start(unit)
         if self.sums is not None:
             total = load(self.sums, const(number))

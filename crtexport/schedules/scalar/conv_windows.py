@@ -42,8 +42,8 @@ class Taps(Struct, frozen=True):
 
 
 def lower(context: Context, step: DotProductStep) -> Lowered | None:
-    """A node that keeps its operator's rules in blocks of channels; None where it isn't such a
-    convolution."""
+    """Returns a node that keeps its operator's rules in blocks of channels; None where it isn't
+    such a convolution."""
     op = context.node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D):
         return None
@@ -100,7 +100,7 @@ def _positions(
 
 
 def _dense_taps(context: Context, weighted: Weighted, step: DotProductStep) -> Taps:
-    """A cell of all input channels times the block's filters."""
+    """Returns a cell of all input channels times the block's filters."""
     b, x, w = weighted.b, context.input(0).shape, context.input(1).shape
     depth = x[3]
     width = step.width if depth >= 2 * step.width else 1
@@ -135,7 +135,7 @@ def _dense_taps(context: Context, weighted: Weighted, step: DotProductStep) -> T
 
 
 def _depthwise_taps(context: Context, weighted: Weighted, step: DotProductStep) -> Taps:
-    """A cell of the block's channels times the same channels of the filter."""
+    """Returns a cell of the block's channels times the same channels of the filter."""
     b, x, w = weighted.b, context.input(0).shape, context.input(1).shape
 
     def inside(

@@ -180,12 +180,12 @@ class Planes(abc.ABC):
     # -- the plane
 
     def _columns(self, word: int) -> range:
-        """The columns of the image in a word, which may be outside."""
+        """Returns the columns of the image in a word, which may be outside."""
         first = self.shape.per_word * word - self.shape.pad_before[1]
         return range(first, first + self.shape.per_word)
 
     def _kinds(self) -> tuple[list[int], list[int], list[int]]:
-        """The words of a row that lie in the image, on its edge, outside."""
+        """Returns the words of a row that lie in the image, on its edge, outside."""
         inside: list[int] = []
         edge: list[int] = []
         outside: list[int] = []
@@ -211,7 +211,7 @@ class Planes(abc.ABC):
         self.b.store(self.plane, add(mul(row, const(self.shape.words)), word), value)
 
     def _spread(self, n: Expr, top: Expr, ic: Expr) -> None:
-        """A band of a channel's rows into the plane."""
+        """Emits a band of a channel's rows into the plane."""
         b, rows = self.b, self.shape.rows_inside
         first = sub(mul(top, const(self.shape.stride[0])), const(self.shape.pad_before[0]))
         for row in (*range(rows.start), *range(rows.stop, self.shape.band_rows)):
@@ -225,7 +225,7 @@ class Planes(abc.ABC):
                 self._spread_row(n, add(first, row_), ic, row_)
 
     def _spread_row_if(self, n: Expr, iy: Expr, ic: Expr, row: Expr) -> None:
-        """A row that may be outside of the image."""
+        """Emits a row that may be outside of the image."""
         b = self.b
         with b.if_(and_(ge(iy, const(0)), lt(iy, const(self.shape.x[1])))):
             self._spread_row(n, iy, ic, row)
@@ -264,7 +264,7 @@ class Planes(abc.ABC):
     # -- outputs
 
     def _outputs(self, n: Expr, top: Expr, channel: Expr) -> None:
-        """All outputs of a channel in a band."""
+        """Emits all outputs of a channel in a band."""
         b, shape = self.b, self.shape
         columns, outputs_per_block = shape.y[2], shape.outputs_per_block
         with b.loop("out_row", shape.band) as row:
@@ -338,7 +338,7 @@ class _IntegerPlanes(Planes):
         self.kept.append(load(self.taps, place))
 
     def _constants(self) -> list[Expr]:
-        """The constants of the channel, loaded."""
+        """Returns the constants of the channel, loaded."""
         if not self.copied:
             return list(self.scaling.values(self.channel))
         names = [name for name, _ in self.scaling.words]

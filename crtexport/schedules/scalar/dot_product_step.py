@@ -41,7 +41,7 @@ class DotProductStep(Struct, frozen=True):
         return tuple(b.let(own, value) for own, value in zip(names, values, strict=True))
 
     def multiply(self, b: KernelBuilder, acc: Var, xs: Values, ws: Values) -> None:
-        """acc += the products of ``width`` values."""
+        """Emits acc += the products of ``width`` values."""
         total: Expr = acc
         for x, w in zip(xs, ws, strict=True):
             total = self.product(total, x, w)
@@ -79,5 +79,5 @@ ARM_DSP = DotProductStep(
 
 
 def step_for(target: Target) -> DotProductStep:
-    """The best step of the target's instructions."""
+    """Returns the best step of the target's instructions."""
     return ARM_DSP if has_dsp(target) else SCALAR

@@ -13,16 +13,16 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.float_layers import Numbers
 from crtexport.schedules.scalar.depthwise_planes import MOST_TAPS, Planes
-from crtexport.schedules.scalar.fpu_dense import FpuEpilogue, fma
+from crtexport.schedules.scalar.fpu_dense import FpuEpilogue, add_products
 from crtexport.schedules.scalar.plane_geometry import PlaneGeometry
 
 TOGETHER = 4
 """Neighbouring outputs whose sums stay in registers, beside the weights."""
 
 
-def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
-    """A depthwise convolution of floats that keeps its operator's rules; None where this is no
-    way."""
+def lower(context: Context, op: DepthwiseConv2D, *, fused: bool) -> Lowered | None:
+    """Returns a depthwise convolution of floats that keeps its operator's rules; None where this is
+    no way. ``fused`` as for :func:`.fpu_dense.add_products`."""
     _, height, width, _ = context.input(1).shape
     if height * width > MOST_TAPS or op.dilation[1] != 1:
         return None
@@ -32,18 +32,18 @@ def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     finish = FpuEpilogue(lowering, Numbers.of(context, op, 3))
     output = lowering.output(noalias=False)
     plane = lowering.scratch("plane", Scalar.F32, shape.band_rows * shape.words)
-    _RealPlanes(lowering, shape, (x, weights, output, plane), finish).emit()
+    _RealPlanes(lowering, shape, (x, weights, output, plane), finish, fused).emit()
     return lowering.finish()
 
 
 class _RealPlanes(Planes):
     def __init__(
         self, lowering: Lowering, shape: PlaneGeometry,
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer], finish: FpuEpilogue,
+        buffers: tuple[Buffer, Buffer, Buffer, Buffer], finish: FpuEpilogue, fused: bool,
     ) -> None:
         x, self.weights, self.output, plane = buffers
         super().__init__(lowering.b, shape, x, plane, 0)
-        self.finish = finish
+        self.finish, self._fused = finish, fused
 
     def prepare(self, channel: Expr) -> None:
         b, shape = self.b, self.shape
@@ -72,8 +72,8 @@ class _RealPlanes(Planes):
                 value = b.let(
                     f"value_ky{ky}_at{word}", load(self.plane, add(begin, const(line + word)))
                 )
-                for i, tap in seen:
-                    b.assign(totals[i], fma(value, taps[tap], totals[i]))
+                products = [(totals[i], value, taps[tap]) for i, tap in seen]
+                add_products(b, products, fused=self._fused)
         for i, total in enumerate(totals):
             with b.named(f"x{i}"):
                 result = self.finish.result(total, self._channel)

@@ -1,9 +1,8 @@
 """RNN, GRU and LSTM of float32 on Cortex-M with a floating-point unit.
 
 The sums of all gates of a few units stay in registers: each value of an input or a state is loaded
-once for all of them, and products are added with one rounding. Weights are packed while exporting
-in the order in which they are met. What becomes of the sums is there once, in a loop over the
-block's units, which finds them in memory.
+once for all of them. Weights are packed while exporting in the order in which they are met. What
+becomes of the sums is there once, in a loop over the block's units, which finds them in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from crtexport.lowering.numerics.recurrent_cells import RECURRENT, WEIGHTS, Pass
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import BlockPacking
 from crtexport.schedules.common.candidates import Candidate
-from crtexport.schedules.scalar.fpu_dense import fma
+from crtexport.schedules.scalar.fpu_dense import add_products
 
 SUMS = 16
 """Most sums of a block; with more, compilers run out of the 32 registers."""
@@ -29,9 +28,10 @@ _UNROLL = 4
 """Most steps that are written one after the other in a loop."""
 
 
-def candidates(context: Context) -> list[Candidate]:
+def candidates(context: Context, *, fused: bool) -> list[Candidate]:
     """Returns the variants of a node that keeps its operator's rules; none where it is another one,
-    its weights aren't constants, or there is nothing to compute."""
+    its weights aren't constants, or there is nothing to compute. ``fused`` as for
+    :func:`.fpu_dense.add_products`."""
     op = context.node.op
     if not isinstance(op, Rnn | Gru | Lstm):
         return []
@@ -47,22 +47,25 @@ def candidates(context: Context) -> list[Candidate]:
     counts = [count for count in range(most, 0, -1) if units % count == 0]
     return [
         Candidate(
-            f"{count} units", functools.partial(_lower, context, op, count), rare=number > 0
+            f"{count} units", functools.partial(_lower, context, op, count, fused),
+            rare=number > 0,
         )
         for number, count in enumerate(counts)
     ]
 
 
-def _lower(context: Context, op: Rnn | Gru | Lstm, units_per_block: int) -> Lowered:
+def _lower(
+    context: Context, op: Rnn | Gru | Lstm, units_per_block: int, fused: bool
+) -> Lowered:
     lowering = Lowering(type(op).__name__.lower(), context)
-    return recurrent_cells.lower(lowering, functools.partial(_Blocks, units_per_block))
+    return recurrent_cells.lower(lowering, functools.partial(_UnitBlocks, units_per_block, fused))
 
 
-class _Blocks(Products):
+class _UnitBlocks(Products):
     """Blocks of units whose number is a multiple of ``units_per_block``."""
 
-    def __init__(self, units_per_block: int, lowering: Lowering) -> None:
-        self.units_per_block = units_per_block
+    def __init__(self, units_per_block: int, fused: bool, lowering: Lowering) -> None:
+        self.units_per_block, self._fused = units_per_block, fused
         super().__init__(lowering)
         most = lowering.context.input(recurrent_cells.BIAS).shape[2]
         self._lowering = lowering
@@ -105,8 +108,10 @@ class _Blocks(Products):
         with b.loop("k", block.size, unroll=unroll) as k:
             value = b.let("value", load(block.source, add(block.begin, k)))
             column = b.let("column", add(at, mul(k, const(step))))
+            products = []
             for gate, number in block.sums.items():
                 for i, line in enumerate(lines):
                     place = add(column, const(gate * self.units_per_block + i))
                     weight = load(self.weights[block.position], place)
-                    b.assign(line[number], fma(value, weight, line[number]))
+                    products.append((line[number], value, weight))
+            add_products(b, products, fused=self._fused)

@@ -17,8 +17,8 @@ from crtexport.schedules.scalar.dot_product_step import DotProductStep
 
 
 def lower(context: Context, step: DotProductStep) -> Lowered | None:
-    """A node that keeps its operator's rules as blocks of dot products; None where it isn't one, or
-    isn't worth it."""
+    """Returns a node that keeps its operator's rules as blocks of dot products; None where it isn't
+    one, or isn't worth it."""
     op = context.node.op
     if not isinstance(op, FullyConnected | Conv2D):
         return None
@@ -41,7 +41,7 @@ def lower(context: Context, step: DotProductStep) -> Lowered | None:
 
 
 def _matrix(context: Context, op: FullyConnected | Conv2D) -> tuple[int, int, int] | None:
-    """(rows, depth, units) of a node that is a matrix product of int8 values."""
+    """Returns (rows, depth, units) of a node that is a matrix product of int8 values."""
     if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
         return None
     weights = context.input(1).shape
@@ -63,7 +63,7 @@ class _GemmBlocks:
         self.depth, self.units = depth, units
 
     def emit(self, rows: int) -> None:
-        """All blocks."""
+        """Emits all blocks."""
         rows_per_block = self.step.rows
         if rows >= rows_per_block > 1:
             self._rows(const(0), rows // rows_per_block, rows_per_block, self.step.units)

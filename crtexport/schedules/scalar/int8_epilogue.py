@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
 from msgspec.structs import replace
 
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
+from crtexport.lowering.numerics.common_shift import Scaling, Shifts, common_shift
 from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.registry import Context
-from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue, RequantMethod, constants_of
+from crtexport.schedules.scalar.requantize_float import StepsEpilogue
+from crtexport.schedules.scalar.requantize_int8 import (
+    REACH,
+    Int8Epilogue,
+    RequantMethod,
+    constants_of,
+)
 from crtexport.support.fixedpoint import Ints, Rounding
+
+_SHIFTS = Shifts(left=8, least_left=4, most_left=8, right=9, most_right=20, rounded=False)
+"""Odd channels of pairs have sums that are shifted by 8 bits already."""
 
 
 def int8_epilogue(
@@ -20,11 +32,12 @@ def int8_epilogue(
     them. ``lifted`` (one number per channel): the kernel's sums are larger than those of the
     products by so much."""
     if sums.rounding is Rounding.FLOAT:
-        from crtexport.schedules.scalar.requantize_float import (  # noqa: PLC0415
-            epilogue_of,
-        )
+        from crtexport.schedules.scalar.requantize_float import epilogue_of  # noqa: PLC0415
 
         return epilogue_of(context, sums, activation, method, lifted)
+    found = one_product(context, sums, activation, method, lifted)
+    if found is not None:
+        return found
     if lifted is not None:
         sums = replace(sums, folded=sums.folded - lifted)
     method = RequantMethod.DSP if method is RequantMethod.FPU else method
@@ -32,3 +45,31 @@ def int8_epilogue(
     limits = activation_range(activation, context.output())
     constants = constants_of(sums, zero_point, limits)
     return None if constants is None else Int8Epilogue(context, constants, activation, method)
+
+
+def one_product(
+    context: Context, sums: IntegerSums, activation: Activation, method: RequantMethod,
+    lifted: Ints | None,
+) -> Int8Epilogue | None:
+    """Returns the epilogue of one product and one shift for all channels; None where there is no
+    such with TFLite's results."""
+    if sums.rounding is not Rounding.DOUBLE or method is RequantMethod.MUL32_ONLY:
+        return None
+    zero_point = context.quant(context.output()).zero_point[0]
+    low, high = activation_range(activation, context.output())
+    reach = REACH * sums.magnitudes
+    ends = (sums.folded - reach).tolist(), (sums.folded + reach).tolist()
+    scaling = Scaling(
+        sums.multiplier, (tuple(ends[0]), tuple(ends[1])), zero_point, low, high, floats=False
+    )
+    common = common_shift(scaling, _SHIFTS)
+    if common is None:
+        return None
+    offsets = common.addends + (sums.folded << common.left)
+    if abs(offsets).max() >= 1 << 31:
+        return None
+    constants = np.stack([offsets, common.multipliers], axis=1).astype(np.int32)
+    steps: TwoProducts | None = TwoProducts(constants, common.left, common.right)
+    if lifted is not None and steps is not None:
+        steps = steps.lifted(lifted, reach)
+    return None if steps is None else StepsEpilogue(steps, (low, high), method)

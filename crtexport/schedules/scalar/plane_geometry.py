@@ -68,7 +68,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def band_rows(self) -> int:
-        """Rows of input that a band needs."""
+        """Returns the rows of input that a band needs."""
         return self.rows.covered(self.band)
 
     @property
@@ -78,24 +78,24 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def rows_inside(self) -> range:
-        """The rows of a band that lie in the image, whichever band it is."""
+        """Returns the rows of a band that lie in the image, whichever band it is."""
         last = (self.y[1] - self.band) * self.stride[0] - self.pad_before[0]
         first = self.pad_before[0]
         return range(min(first, self.band_rows), max(min(self.x[1] - last, self.band_rows), first))
 
     @property
     def words(self) -> int:
-        """Words of a row of the plane."""
+        """Returns the words of a row of the plane."""
         last = (self.y[2] - 1) * self.stride[1] + self.kernel[1] - 1
         return last // self.per_word + 1
 
     def nbytes(self, size: int) -> int:
-        """Bytes of a plane of values of ``size``."""
+        """Returns the bytes of a plane of values of ``size``."""
         return self.band_rows * self.words * size
 
     @property
     def multiplier(self) -> int:
-        """Output channels of an input channel."""
+        """Returns the output channels of an input channel."""
         return self.y[3] // self.x[3]
 
     @property
@@ -114,7 +114,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
     # ---- about how much work it is
 
     def _block(self, count: int) -> tuple[int, int]:
-        """(products, loads) of ``count`` neighbouring outputs."""
+        """Returns (products, loads) of ``count`` neighbouring outputs."""
         pairs = weight_pairs(self)
         products = [row_products(self, start, pairs) for start in self.starts[:count]]
         words = {one.word for row in products for one in row}
@@ -124,7 +124,8 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def cycles(self) -> float:
-        """Cycles of a channel, by rough count, of instructions that are ordered well."""
+        """Returns the cycles of a channel, by rough count, of instructions that are ordered
+        well."""
         columns, most = self.y[2], self.outputs_per_block
         row = 0.0
         for count, times in ((most, columns // most), (columns % most, 1 if columns % most else 0)):

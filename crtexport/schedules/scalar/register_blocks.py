@@ -191,7 +191,7 @@ class _RegisterBlocks(BlockedProducts):
             self._block(rows, const(whole * self.channels_per_block), rest)
 
     def _block(self, rows: list[Expr], channel: Expr, count: int) -> None:
-        """``count`` channels from ``channel`` on, of all pixels."""
+        """Emits ``count`` channels from ``channel`` on, of all pixels."""
         b, words = self.b, self.windows.words
         sums = [
             [b.local(f"sum_p{p}_c{c}", self._start(p)) for p in range(len(rows))]
@@ -214,7 +214,7 @@ class _RegisterBlocks(BlockedProducts):
         return load(self.lines, const(self.windows.words * self.pixels_per_block + line))
 
     def _words(self, sums: list[list[Var]], start: Expr, word: Expr, count: int) -> None:
-        """``count`` words of the lines from ``word`` on, times those of all channels."""
+        """Emits ``count`` words of the lines from ``word`` on, times those of all channels."""
         b, words = self.b, self.windows.words
         channels, pixels = len(sums), self.pixels_per_block
 

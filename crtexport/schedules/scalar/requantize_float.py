@@ -60,8 +60,9 @@ _MOST_DOUBT = 26
 def constants_of(
     sums: IntegerSums, zero_point: int, limits: tuple[int, int]
 ) -> tuple[npt.NDArray[np.int32], int] | None:
-    """channels x (lower word of c, upper word, m, bias, encoding of the scale), and the bits of the
-    lower words in doubt; None if this is no way. ``zero_point`` and ``limits`` are the output's."""
+    """Returns channels x (lower word of c, upper word, m, bias, encoding of the scale), and the
+    bits of the lower words in doubt; None if this is no way. ``zero_point`` and ``limits`` are the
+    output's."""
     count, last = len(sums.folded), len(sums.multiplier.mantissas) - 1
     reach = (_REACH * sums.magnitudes).tolist()
     # Results from there on saturate.
@@ -130,8 +131,13 @@ class StepsEpilogue(Int8Epilogue):
             ("factor", "factor"), ("factor2", "second factor"),
         )
 
-    def channel(self, number: Expr) -> ChannelConstants:
-        offset, factor, *more = self.values(number)
+    def begun_in_pairs(self, sums: IntegerSums, block: int) -> Int8Epilogue | None:
+        del sums
+        # An odd channel's part of 256 * odd + even is moved by as many places as there are.
+        return self._in_blocks(self._constants, block, odd=True) if self.places == 8 else None
+
+    def named(self, values: Sequence[Expr]) -> ChannelConstants:
+        offset, factor, *more = values
         return ChannelConstants(offset, factor, i32(0), tuple(more))
 
     def result(self, total: Expr, channel: ChannelConstants) -> Expr:
@@ -150,7 +156,7 @@ class StepsEpilogue(Int8Epilogue):
         return cast(clamp(self.b.let("scaled", scaled), *self._range), Scalar.I8)
 
     def _upper(self, a: Expr, b: Expr, half: int = 0) -> Expr:
-        """The upper word of a product, to which ``half`` is added; b is not negative."""
+        """Returns the upper word of a product, to which ``half`` is added; b is not negative."""
         if self.method is RequantMethod.MUL32_ONLY:
             return self._product_of_pieces(a, b, half >> 16)
         product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
@@ -175,7 +181,7 @@ class FloatEpilogue(Int8Epilogue):
     def in_one_product(
         context: Context, sums: IntegerSums, activation: Activation, method: RequantMethod
     ) -> FloatEpilogue | None:
-        """None if these instructions can't scale the sums."""
+        """Returns the epilogue; None if these instructions can't scale the sums."""
         zero_point = context.quant(context.output()).zero_point[0]
         found = constants_of(sums, zero_point, activation_range(activation, context.output()))
         return None if found is None else FloatEpilogue(context, *found, activation, method)
@@ -195,19 +201,19 @@ class FloatEpilogue(Int8Epilogue):
         values = self.values(number)
         return ChannelConstants(i32(0), values[2], values[4], (values[0], values[1], values[3]))
 
-    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+    def made(self, accumulator: Expr, values: Sequence[Expr]) -> Expr:
         low, high, factor, bias, scale = values
         b = self.b
         addend = or_(
             shl(cast(high, Scalar.I64), const(_WORD, Scalar.I64)),
             cast(cast(low, Scalar.U32), Scalar.I64),
         )
-        product = mul(cast(whole, Scalar.I64), cast(factor, Scalar.I64))
+        product = mul(cast(accumulator, Scalar.I64), cast(factor, Scalar.I64))
         total = b.let("total", wrap_add(product, b.let("addend", addend)))
         scaled = b.local("scaled", cast(shr(total, const(_WORD, Scalar.I64)), Scalar.I32))
         with b.if_(lt(cast(total, Scalar.U32), const(1 << self._bits, Scalar.U32))):
             real = call("f32_from_bits", scale, type_=Scalar.F32)
-            b.assign(scaled, add(in_floats(b, wrap_add(whole, bias), real), i32(self._zero)))
+            b.assign(scaled, add(in_floats(b, wrap_add(accumulator, bias), real), i32(self._zero)))
         return cast(clamp(scaled, *self._range), Scalar.I8)
 
     def result(self, total: Expr, channel: ChannelConstants) -> Expr:

@@ -33,7 +33,7 @@ class Int16Epilogue(ScalarEpilogue):
         context: Context, sums: IntegerSums, activation: Activation,
         method: RequantMethod = RequantMethod.DSP
     ) -> Int16Epilogue | None:
-        """None if the sums can't be scaled so."""
+        """Returns the epilogue; None if the sums can't be scaled so."""
         constants = constants_of(sums)
         if constants is None and method is not RequantMethod.MUL32_ONLY:
             constants = parts_of(sums)

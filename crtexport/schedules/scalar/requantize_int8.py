@@ -12,6 +12,8 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Sequence
+from copy import copy
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +38,7 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context, Lowering
+from crtexport.schedules.scalar.paired_table import PairedTable
 from crtexport.support.fixedpoint import Rounding, multiply_by_quantized_multiplier, wrap32
 
 _LEAST, _MOST = 2, 31
@@ -43,7 +46,7 @@ _LEAST, _MOST = 2, 31
 
 _LIMIT = 1 << 30
 """Sums below it can be doubled."""
-_REACH = 128
+REACH = 128
 """Largest magnitude of an input value."""
 
 
@@ -65,7 +68,8 @@ class RequantMethod(enum.Enum):
 def constants_of(
     sums: IntegerSums, zero_point: int, limits: tuple[int, int]
 ) -> npt.NDArray[np.int32] | None:
-    """channels x (twice the bias, multiplier, power of two); None if these instructions can't.
+    """Returns channels x (twice the bias, multiplier, power of two); None if these instructions
+    can't.
 
     A channel without weights has one result, whatever its bias and scale are: its constants are
     chosen to make it. ``zero_point`` and ``limits`` are those of the output.
@@ -73,7 +77,7 @@ def constants_of(
     if sums.rounding is not Rounding.DOUBLE:
         return None
     count = len(sums.raw)
-    reach = (_REACH * sums.magnitudes).tolist()
+    reach = (REACH * sums.magnitudes).tolist()
     rows: list[tuple[int, int, int]] = []
     for channel in range(count):
         one = min(channel, len(sums.multiplier.mantissas) - 1)
@@ -110,6 +114,9 @@ class ScalarEpilogue(abc.ABC):
     ``places``: by how many places sums and biases are moved.
     """
 
+    paired: PairedTable | None = None
+    """The order of the table where it isn't that of channels."""
+
     def __init__(
         self, constants: npt.NDArray[np.int32], method: RequantMethod, places: int
     ) -> None:
@@ -120,7 +127,7 @@ class ScalarEpilogue(abc.ABC):
 
     @property
     def count(self) -> int:
-        """Words of a channel."""
+        """Returns the words of a channel."""
         return int(self._constants.shape[1])
 
     @property
@@ -131,25 +138,39 @@ class ScalarEpilogue(abc.ABC):
     def begin(self, lowering: Lowering) -> None:
         """Adds the table of what differs between channels to a kernel."""
         self.b = lowering.b
+        self._common: tuple[Expr, ...] = ()
         values, meanings = self._constants, [meaning for _, meaning in self.words]
         note = f"for each output channel: {', '.join(meanings[: self.count])}"
         if self._alike:
             # Behind the biases, so that layers of one shape can have one kernel.
-            values = np.concatenate([values[:, 0], values[0, 1:]])
+            values = np.concatenate([self._constants[:, 0], self._constants[0, 1:]])
             note = f"for each output channel: {meanings[0]}; for all of them: " + ", ".join(
                 meanings[1 : self.count]
             )
+        if self.paired is not None:
+            values, note = self.paired.arranged(self._constants), f"{note}; in blocks of channels"
         self._table: Buffer = lowering.derived("scaling", Scalar.I32, values, note)
 
+    def load_common(self) -> None:
+        """Loads what all channels have in common, for what follows."""
+        if self._alike:
+            words = range(1, self.count)
+            self._common = tuple(self.value(const(0), word) for word in words)
+
     def value(self, number: Expr, word: int) -> Expr:
-        """A constant of an output channel (index), loaded."""
+        """Returns a constant of an output channel (index), loaded."""
         place = add(mul(number, const(self.count)), const(word))
         if self._alike:
             place = const(len(self._constants) + word - 1) if word else number
+        return self._loaded(place, word)
+
+    def _loaded(self, place: Expr, word: int) -> Expr:
+        if word and self._common:
+            return self._common[word - 1]
         return self.b.let(self.words[word][0], load(self._table, place))
 
     def values(self, number: Expr) -> tuple[Expr, ...]:
-        """All constants of an output channel (index), loaded."""
+        """Returns all constants of an output channel (index), loaded."""
         return tuple(self.value(number, word) for word in range(self.count))
 
     def start(self, values: Sequence[Expr]) -> Expr:
@@ -172,7 +193,7 @@ class ScalarEpilogue(abc.ABC):
         :meth:`moved`; ``values`` are the constants of its channel."""
 
     def _product(self, a: Expr, b: Expr) -> Expr:
-        """The upper word of a product, rounded."""
+        """Returns the upper word of a product, rounded."""
         if self.method is RequantMethod.DSP:
             return _i32("arm_smmulr", a, b)
         if self.method is RequantMethod.MUL64_SHIFT:
@@ -227,7 +248,10 @@ class Int8Epilogue(ScalarEpilogue):
         match self.method:
             case RequantMethod.DSP | RequantMethod.FPU | RequantMethod.MUL64:
                 power = ("power", "2**(32 - right shift)")
-                return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), power
+                bias = ("bias", "2 * bias")
+                if self.paired is not None:
+                    bias = "start", "bias (odd ones: 256 times that, and that of the one before)"
+                return bias, ("multiplier", "multiplier (Q31)"), power
             case RequantMethod.MUL64_SHIFT:
                 shift = ("shift", "right shift")
                 return ("bias", "bias"), ("multiplier", "2 * multiplier (Q31)"), shift
@@ -235,9 +259,55 @@ class Int8Epilogue(ScalarEpilogue):
                 shift = ("shift", "right shift")
                 return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), shift
 
+    def begun_in_pairs(self, sums: IntegerSums, block: int) -> Int8Epilogue | None:
+        """Returns the epilogue for a sum of each channel that begins with its bias, and for an odd
+        one and that before of ``256 * odd + even``, with both, modulo 2**32: exact while the odd
+        channel's has 24 bits. None if it may have more, or sums aren't scaled so. ``block``:
+        channels that begin together; those that are left do in pairs."""
+        if type(self) is not Int8Epilogue or self.method is not RequantMethod.DSP:
+            return None
+        constants = self._constants.astype(np.int64)
+        biases = constants[:, 0] // 2
+        if (np.abs(biases) + REACH * sums.magnitudes)[1::2].max(initial=0) >= 1 << 23:
+            return None
+        constants[:, 0] = biases
+        constants[1::2, 0] = (biases[1::2] << 8) + biases[: len(biases) // 2 * 2 : 2]
+        words = (constants & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        return self._in_blocks(words, block, odd=False)
+
+    def _in_blocks(self, constants: npt.NDArray[np.int32], block: int, *, odd: bool) -> Self:
+        """Returns the same epilogue with such a table."""
+        other = copy(self)
+        other._constants = constants
+        other.paired = PairedTable(len(constants), self.count, block, odd, self._alike)
+        return other
+
+    def begun(self, block: Expr, offset: int, size: int) -> Expr:
+        """Returns what a sum of pairs of channels begins with, not yet loaded: that of the channel
+        ``offset`` behind the first one (index) of a block of ``size``, if that is odd with the one
+        before."""
+        if self.paired is None or not self.paired.begins(offset):
+            return i32(0)
+        return load(self._table, self.paired.place(block, offset, size, 0))
+
+    def of_block(self, block: Expr, offset: int, size: int) -> ChannelConstants:
+        """Returns the constants of a channel of such a block, loaded, without that with which its
+        sum began."""
+        if self.paired is None:
+            return self.channel(add(block, const(offset)))
+        return self.named([
+            i32(0) if not word and self.paired.begins(offset)
+            else self._loaded(self.paired.place(block, offset, size, word), word)
+            for word in range(self.count)
+        ])
+
     def channel(self, number: Expr) -> ChannelConstants:
-        """The constants of an output channel (index), loaded."""
-        return ChannelConstants(self.value(number, 0), self.value(number, 1), self.value(number, 2))
+        """Returns the constants of an output channel (index), loaded."""
+        return self.named(self.values(number))
+
+    def named(self, values: Sequence[Expr]) -> ChannelConstants:
+        """Returns the constants of a channel, which are ``values``."""
+        return ChannelConstants(values[0], values[1], values[2])
 
     def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
         return self.result(total, ChannelConstants(values[0], values[1], values[2]))
@@ -252,7 +322,7 @@ class Int8Epilogue(ScalarEpilogue):
         return cast(clamp(scaled, low, top), Scalar.I8)
 
     def _divided(self, high: Expr, power: Expr) -> Expr:
-        """The second rounding, and the zero point."""
+        """Returns the second rounding, and the zero point."""
         zero = i32(self._zero)
         match self.method:
             case RequantMethod.DSP | RequantMethod.FPU:
@@ -269,7 +339,8 @@ class Int8Epilogue(ScalarEpilogue):
 
 
 def _constants(constants: npt.NDArray[np.int32], method: RequantMethod) -> npt.NDArray[np.int32]:
-    """``constants`` as ``method`` need them; where there is no multiplier any shift will do."""
+    """Returns ``constants`` as ``method`` need them; where there is no multiplier any shift will
+    do."""
     if method in (RequantMethod.DSP, RequantMethod.MUL64):
         return constants
     doubled, mantissas, powers = constants.astype(np.int64).T

@@ -57,9 +57,9 @@ _LOST = (9, 6, 7, 5, 8)
 def constants_of(
     sums: IntegerSums, zero_point: int, limits: tuple[int, int]
 ) -> tuple[npt.NDArray[np.int32], int, int] | None:
-    """channels x (upper half of the multiplier, lower half, addend, right shift), bits of the lower
-    half, bits that the products lose; None if there are no such. If these lose any, there is what
-    sums begin with, too. ``zero_point`` and ``limits`` are those of the output."""
+    """Returns channels x (upper half of the multiplier, lower half, addend, right shift), bits of
+    the lower half, bits that the products lose; None if there are no such. If these lose any, there
+    is what sums begin with, too. ``zero_point`` and ``limits`` are those of the output."""
     floats = sums.rounding is Rounding.FLOAT
     if sums.rounding is Rounding.SINGLE or max(sums.multiplier.shifts, default=0) > 0:
         return None
@@ -104,7 +104,8 @@ class ShortSteps(ResultSteps):
     """Lines through the steps of a channel."""
 
     def moved_steps(self, bits: int, lost: int) -> tuple[int, int, int, int, int] | None:
-        """The constants of products that lose so many bits, those of the lower half ``bits``."""
+        """Returns the constants of products that lose so many bits, those of the lower half
+        ``bits``."""
         if not len(self.above):
             return 0, 0, self.first, 0, 0
         most = min(2 * bits - math.ceil(math.log2(self.real)), bits + _MOST_RIGHT)
@@ -140,7 +141,7 @@ class ShortSteps(ResultSteps):
         return int(upper[best, 0]), int(lower[best, 0]), addend, right
 
     def line(self, bits: int) -> tuple[int, int, int, int] | None:
-        """The constants of a line through the steps, with ``bits`` of each half."""
+        """Returns the constants of a line through the steps, with ``bits`` of each half."""
         if not len(self.above):
             return 0, 0, self.first, 0
         most = min(2 * bits - math.ceil(math.log2(self.real)), bits + _MOST_RIGHT)
@@ -192,8 +193,8 @@ class Mul32Epilogue(ScalarEpilogue):
     def of(
         context: Context, sums: IntegerSums, activation: Activation, start: Ints | None = None
     ) -> Mul32Epilogue | None:
-        """None if there are no multipliers with the same results. ``start``: what the sums of each
-        channel begin with, where that isn't 0."""
+        """Returns the epilogue; None if there are no multipliers with the same results. ``start``:
+        what the sums of each channel begin with, where that isn't 0."""
         zero_point = context.quant(context.output()).zero_point[0]
         limits = activation_range(activation, context.output())
         found = constants_of(sums, zero_point, limits)

@@ -75,36 +75,37 @@ class Fields(Struct, frozen=True):
 
     @property
     def lift(self) -> int:
-        """The number that is added to weights."""
+        """Returns the number that is added to weights."""
         return 1 << self.bits - 1
 
     @property
     def signed(self) -> int:
-        """The highest bits of halves, and of bytes where those are extended: as signed numbers,
-        whose highest field is the weight itself."""
+        """Returns the highest bits of halves, and of bytes where those are extended: as signed
+        numbers, whose highest field is the weight itself."""
         return {1: 0x8000, 2: 0x8080}.get(self.places, 0)
 
     @property
     def below(self) -> int:
-        """The sum of ones in all fields of a place that are lifted."""
+        """Returns the sum of ones in all fields of a place that are lifted."""
         return sum(1 << self.bits * i for i in range(self.channels - bool(self.signed)))
 
     @property
     def largest(self) -> int:
-        """The magnitude of sums of 32 bits, where those of single channels have that of 1."""
+        """Returns the magnitude of sums of 32 bits, where those of single channels have that of
+        1."""
         return sum(1 << self.bits * i for i in range(self.channels - (self.places == 1)))
 
     @property
     def last(self) -> Scalar:
-        """The type of the sums of the highest field with all those below."""
+        """Returns the type of the sums of the highest field with all those below."""
         return Scalar.I64 if self.places == 1 else Scalar.I32
 
     def words(self, windows: Windows) -> int:
-        """Words of weights for a line."""
+        """Returns the words of weights for a line."""
         return -(-windows.words // self.places)
 
     def steps(self, windows: Windows) -> list[int]:
-        """The numbers of those that may be multiplied in one go."""
+        """Returns the numbers of those that may be multiplied in one go."""
         words = self.words(windows)
         found = [step for step in STEPS if 2 * step <= words]
         return [*found, words] if windows.words <= MOST_WHOLE or not found else found
@@ -119,7 +120,7 @@ class FieldTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"fields {self.pixels}x{self.fields.channels}, {self.step} words"
 
 
@@ -244,7 +245,7 @@ class _FieldProducts(BlockedProducts):
             self._block(rows, const(whole), rest)
 
     def _block(self, rows: list[Expr], block: Expr, count: int) -> None:
-        """``count`` channels of all pixels, whose weights are the words of ``block``."""
+        """Emits ``count`` channels of all pixels, whose weights are the words of ``block``."""
         b, fields, lines = self.b, self.fields, self.windows.words
         start = b.let("first", mul(block, const(fields.words(self.windows))))
         sums = [self._begun(p, count) for p in range(len(rows))]
@@ -264,7 +265,7 @@ class _FieldProducts(BlockedProducts):
                     b.store(self.output, add(row, channel), result)
 
     def _sum(self, sums: list[Var], number: int) -> Expr:
-        """The sum of a channel, moved as the epilogue wants it."""
+        """Returns the sum of a channel, moved as the epilogue wants it."""
         total: Expr = sums[number]
         if not number:
             return self.scaling.moved(total)
@@ -278,7 +279,7 @@ class _FieldProducts(BlockedProducts):
         return cast(shr(total, place), Scalar.I32)
 
     def _begun(self, pixel: int, count: int) -> list[Var]:
-        """The sums of a pixel, less what their fields are lifted by."""
+        """Returns the sums of a pixel, less what their fields are lifted by."""
         b, fields = self.b, self.fields
         at = const(self.windows.words * self.pixels_per_block + pixel)
         lift = b.let(f"lift_p{pixel}", load(self.lines, at))
@@ -290,7 +291,7 @@ class _FieldProducts(BlockedProducts):
     def _words(
         self, sums: list[list[Var]], start: Expr, word: Expr, count: int, places: int
     ) -> None:
-        """``count`` words from ``word`` on, of which ``places`` are multiplied."""
+        """Emits ``count`` words from ``word`` on, of which ``places`` are multiplied."""
         b, pixels = self.b, self.pixels_per_block
         for number in range(count):
             packed = b.let(f"weights{number}", load(self.weights, add(start, word, const(number))))

@@ -65,7 +65,7 @@ class PairTile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"paired {self.pixels}x{2 * self.pairs}, {self.step} words"
 
 
@@ -96,7 +96,7 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
 
 
 def _blocks(windows: Windows, channels: int) -> list[PairTile]:
-    """Those that there is work for, the usual one first."""
+    """Returns the register blocks that there is work for, the usual one first."""
     steps = {step for step in STEPS if 2 * step <= windows.words}
     if windows.words <= MOST_WHOLE or not steps:
         steps.add(windows.words)
@@ -111,6 +111,9 @@ def _blocks(windows: Windows, channels: int) -> list[PairTile]:
 
 def _lower(layer: IntegerSumLayer, scaling: Int8Epilogue, block: PairTile) -> Lowered:
     channels, windows, lowering = layer.channels, layer.windows, layer.begin()
+    if block.pixels == 1 or block.step < windows.words:
+        # Elsewhere first products need nothing to be added to.
+        scaling = scaling.begun_in_pairs(layer.sums, 2 * block.pairs) or scaling
     x = lowering.input(0, "input")
     weights = lowering.packed(
         "weights", Scalar.I32, PairWords(windows, block.pairs), channels,
@@ -201,6 +204,7 @@ class _ChannelPairs(BlockedProducts):
 
     def _all_channels(self, rows: list[Expr]) -> None:
         b, pairs, words = self.b, self.pairs, self.windows.words
+        self.scaling.load_common()
         blocks, single = divmod(self.channels // 2, pairs)
         if blocks:
             with b.loop("block", blocks) as block:
@@ -216,13 +220,17 @@ class _ChannelPairs(BlockedProducts):
             self._block(rows, const(2 * done), 0, const(done * words))
 
     def _block(self, rows: list[Expr], channel: Expr, pairs: int, start: Expr) -> None:
-        """``pairs`` pairs of channels from ``channel`` on, or one alone, of all pixels."""
+        """Emits ``pairs`` pairs of channels from ``channel`` on, or one alone, of all pixels."""
         b = self.b
+
+        def begun(name: str, pixel: int, offset: int) -> Var:
+            start = self.scaling.begun(channel, offset, max(2 * pairs, 1))
+            return b.local(f"{name}_p{pixel}_c{offset - offset % 2}", start)
+
         sums = [
             [
                 _PairSums(
-                    b.local(f"sum_p{p}_c{2 * pair}", i32(0)),
-                    b.local(f"both_p{p}_c{2 * pair}", i32(0)) if pairs else None,
+                    begun("sum", p, 2 * pair), begun("both", p, 2 * pair + 1) if pairs else None
                 )
                 for pair in range(max(pairs, 1))
             ]
@@ -233,10 +241,12 @@ class _ChannelPairs(BlockedProducts):
         words = functools.partial(self._words, sums, start)
         in_steps(b, self.windows.words, self.step, words)
         for pair in range(max(pairs, 1)):
-            self._finish(rows, channel, 2 * pair, [line[pair] for line in sums])
+            self._finish(
+                rows, channel, 2 * pair, [line[pair] for line in sums], max(2 * pairs, 1)
+            )
 
     def _words(self, sums: list[list[_PairSums]], start: Expr, word: Expr, count: int) -> None:
-        """``count`` words of the lines from ``word`` on, times those of all channels."""
+        """Emits ``count`` words of the lines from ``word`` on, times those of all channels."""
         b, pairs, pixels = self.b, len(sums[0]), self.pixels_per_block
         at = add(start, mul(word, const(pairs)))
         weights = [
@@ -262,12 +272,13 @@ class _ChannelPairs(BlockedProducts):
                     b.assign(line[pair].first, _smlad(single, x, line[pair].first))
 
     def _finish(
-        self, rows: list[Expr], start: Expr, offset: int, sums: list[_PairSums]
+        self, rows: list[Expr], start: Expr, offset: int, sums: list[_PairSums], size: int
     ) -> None:
-        """Scales and stores a pair of channels, ``offset`` behind ``start``, of all pixels."""
+        """Scales and stores a pair of channels, ``offset`` behind ``start``, of all pixels;
+        ``size``: channels that are computed together."""
         channel = add(start, const(offset))
         with self.b.named(f"c{offset}"):
-            constants = self.scaling.channel(channel)
+            constants = self.scaling.of_block(start, offset, size)
         for p, (row, one) in enumerate(zip(rows, sums, strict=True)):
             with self.b.named(f"p{p}_c{offset}"):
                 whole = self.scaling.whole(one.first, constants)
@@ -276,7 +287,7 @@ class _ChannelPairs(BlockedProducts):
             return
         channel = add(channel, const(1))
         with self.b.named(f"c{offset + 1}"):
-            constants = self.scaling.channel(channel)
+            constants = self.scaling.of_block(start, offset + 1, size)
         for p, (row, one) in enumerate(zip(rows, sums, strict=True)):
             if one.both is not None:
                 with self.b.named(f"p{p}_c{offset + 1}"):

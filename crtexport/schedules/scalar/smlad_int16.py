@@ -50,7 +50,7 @@ class Int16Tile(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"{self.pixels} pixels, {self.channels} channels, {self.step} words"
 
 
@@ -71,7 +71,7 @@ def candidates(context: Context, optimize: str) -> list[Candidate]:
 
 
 def _blocks(windows: Windows, optimize: str) -> list[Int16Tile]:
-    """The usual one first."""
+    """Returns the register blocks, the usual one first."""
     usual = (2, 2) if windows.pixels > 1 else (1, 4)
     shapes = sorted(
         (shape for shape in _SHAPES if shape[0] <= windows.pixels), key=lambda s: s != usual
@@ -154,7 +154,7 @@ class _WideEpilogue:
         self._bias = lowering.derived("bias", self.sum, bias, FOLDED_BIAS)
 
     def start(self, channel: Expr) -> Expr:
-        """The sum of ``channel`` (index) before the first product."""
+        """Returns the sum of ``channel`` (index) before the first product."""
         if self._scaling is not None:
             return self._scaling.value(channel, 0)
         return self.b.let("start", load(self._bias, channel))
@@ -166,7 +166,7 @@ class _WideEpilogue:
         return [self._scaling.value(channel, word) for word in range(1, self._scaling.count)]
 
     def result(self, total: Expr, channel: Expr, factors: Sequence[Expr]) -> Expr:
-        """The i16 of a sum."""
+        """Returns the i16 of a sum."""
         if self._scaling is not None:
             return self._scaling.made(total, (total, *factors))
         if self._requantizer is None:
@@ -204,7 +204,7 @@ class _Int16Products(BlockedProducts):
         )
 
     def _block(self, rows: list[Expr], channel: Expr, start: Expr, count: int) -> None:
-        """``count`` channels from ``channel`` on, whose weights begin at ``start``, of all
+        """Emits ``count`` channels from ``channel`` on, whose weights begin at ``start``, of all
         pixels."""
         b, finish = self.b, self.finish
         channels = [add(channel, const(i)) for i in range(count)]
@@ -224,7 +224,7 @@ class _Int16Products(BlockedProducts):
                     b.store(self.output, add(row, one), finish.result(line[i], one, factors))
 
     def _words(self, sums: list[list[Var]], start: Expr, first: Expr, count: int) -> None:
-        """``count`` words of the lines from ``first`` on, times those of all channels."""
+        """Emits ``count`` words of the lines from ``first`` on, times those of all channels."""
         for place in range(count):
             with self.b.named(f"at{place}"):
                 self._word(sums, start, add(first, const(place)))

@@ -54,9 +54,9 @@ def by_default(target: Target, optimize: str, emit: str) -> Choose:
     return _first
 
 
-def _first(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+def _first(context: Context, candidates: Sequence[Candidate], part: float) -> Candidate:
     del context, part
-    return next((variant for variant in found if not variant.objects), found[0])
+    return next((variant for variant in candidates if not variant.objects), candidates[0])
 
 
 class Costs:
@@ -90,13 +90,13 @@ class ByEstimate:
         self._flash = flash_of(target)
         self._known: dict[object, list[Cost]] = {}
 
-    def __call__(self, context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+    def __call__(self, context: Context, candidates: Sequence[Candidate], part: float) -> Candidate:
         if not self._objects:
-            found = [variant for variant in found if not variant.objects] or found
+            candidates = [variant for variant in candidates if not variant.objects] or candidates
         machine = self._machine
-        likely = [variant for variant in found if not variant.rare]
+        likely = [variant for variant in candidates if not variant.rare]
         if machine is None or len(likely) < 2 or part < LEAST:
-            return found[0]
+            return candidates[0]
         costs = self._costs(context, likely, machine)
         first, *others = (_read_from(cost, self._flash) for cost in costs)
         favoured = Cost(round(first.time * (1 - machine.doubt)), first.code)
@@ -110,13 +110,13 @@ class ByEstimate:
         """Returns the costs of a node's variants. Rows of cascades are lowered again and again, so
         they are estimated once for nodes that are equal."""
         node, tensors = context.node, context.graph.tensors
-        given = (None if t is None else tensors[t] for t in (*node.inputs, *node.outputs))
+        operands = (None if t is None else tensors[t] for t in (*node.inputs, *node.outputs))
         key = (
             node.op, context.graph.numerics, tuple(variant.name for variant in variants),
-            tuple(None if one is None else (one.type, one.constant) for one in given),
+            tuple(None if one is None else (one.type, one.constant) for one in operands),
         )
-        found = self._known.get(key)
-        if found is None or node.parts:  # of which more matters
+        found = None if node.parts else self._known.get(key)  # of parts more matters
+        if found is None:
             found = [estimate(one.make().kernel, machine, flash=self._flash) for one in variants]
             self._known[key] = found
         return found
@@ -163,7 +163,7 @@ def part_of(graph: Graph, node: Node, work: Mapping[str, float]) -> float:
 
 
 def _kind(graph: Graph, node: Node) -> str:
-    """Alike for nodes whose kernels are so: operator and shapes."""
+    """Returns what is equal for nodes with equal kernels: operator and shapes."""
     if node.parts:
         return " + ".join(_kind(graph, part) for part in node.parts)
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]

@@ -38,7 +38,7 @@ def missed_lines(
 
 def _missed(loop: LoopCode[Work], code_bytes: CodeBytes[Work], flash: Flash) -> float:
     size = code_bytes(loop.code)
-    if size <= flash.code_cache:
+    if size <= flash.code_cache - flash.line:  # it may begin within a line
         return size / flash.line
     direct = max(size - sum(code_bytes(inner.code) for inner in loop.inside), 0.0)
     return loop.turns * (direct / flash.line + missed_lines(loop.inside, code_bytes, flash))

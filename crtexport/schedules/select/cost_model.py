@@ -19,6 +19,8 @@ from typing import Any
 from msgspec import Struct
 
 from crtexport.kir import language as kir
+from crtexport.kir.assembly.armv7em.patterns import upper_of_product
+from crtexport.kir.intrinsics.in_order import VALUE
 from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Scalar
 from crtexport.kir.linear_form import linear_form, split_constant
 from crtexport.kir.walk import walk
@@ -40,7 +42,7 @@ class Cost(Struct, frozen=True):
 
     @property
     def time(self) -> int:
-        """The cycles, or where they aren't known the instructions."""
+        """Returns the cycles, or where they aren't known the instructions."""
         return self.instructions if self.cycles is None else self.cycles
 
 
@@ -59,8 +61,9 @@ class Work(enum.Enum):
     BRANCH = "branch"
     TURN = "turn"  # of a loop
     LOOP = "loop"  # that is begun
-    SPILL = "spill"  # a value of a loop's turn for which there is no register
+    SPILL = "spill"  # a value of a loop's iteration for which there is no register
     WIDENED = "widened"  # a vector whose lanes are wider than what they are loaded from
+    ACCUMULATED = "accumulated"  # products among those that are simple, where adding them is one
 
 
 class Machine(Struct, frozen=True):
@@ -106,7 +109,7 @@ def counted(
     kernel: Kernel, registers: int, values: Mapping[str, int] = MappingProxyType({}), *,
     mla: bool = True, indexed: bool = False, high: bool = False,
 ) -> Counted:
-    """The work of a kernel, whose parameters have ``values``; as 1 count those without."""
+    """Returns the work of a kernel, whose parameters have ``values``; as 1 count those without."""
     params = {param.name: values.get(param.name, 1) for param in kernel.params}
     walk = _Walk(registers, params, mla, indexed, high)
     walk.body(kernel.body)
@@ -132,7 +135,7 @@ def estimate(
 
 
 def extents(kernel: Kernel) -> tuple[str, ...]:
-    """The parameters whose values an estimate depends on: those that loops run to."""
+    """Returns the parameters whose values an estimate depends on: those that loops run to."""
     loops = (stmt.extent for stmt in walk(kernel.body) if isinstance(stmt, kir.For))
     return tuple(dict.fromkeys(extent.name for extent in loops if isinstance(extent, kir.Var)))
 
@@ -142,8 +145,8 @@ _UNKNOWN_EXTENT = 3
 _UNKNOWN_EXTENT_INDEXED = 1
 """And where addresses are sums, so that each loop counts anyway."""
 _SHORT = 4
-"""Turns of loops that are written out. Addresses made of parameters differ there by more than what
-instructions hold: each turn computes its own."""
+"""Iterations of loops that are written out. Addresses made of parameters differ there by more than
+what instructions hold: each iteration computes its own."""
 _LIKELY = 0.75
 """The part of the time that a condition holds where that isn't known: most say that something lies
 in an image."""
@@ -151,7 +154,7 @@ _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
 # Enum finds its members slowly.
 (
     _SIMPLE, _WIDE, _LOAD, _STORE, _POINTER, _CHOICE, _DIVIDE, _BRANCH, _TURN, _LOOP, _SPILL,
-    _WIDENED,
+    _WIDENED, _ACCUMULATED,
 ) = Work
 _MUL, _I64 = BinaryOp.MUL, Scalar.I64
 _SUMS = (BinaryOp.ADD, BinaryOp.SUB)
@@ -322,13 +325,14 @@ class _Walk:
 
     def _call(self, expr: kir.Call) -> int:
         depth = self._deepest(expr.args)
-        self._count(_SIMPLE, depth)
+        if expr.name != VALUE.name:  # which is no instruction
+            self._count(_SIMPLE, depth)
         return depth
 
     def _cast(self, expr: kir.Cast) -> int:
-        factors = _factors_of_high_word(expr) if self.high else None
-        if factors is not None:
-            depth = self._deepest(factors)
+        product = upper_of_product(expr) if self.high else None
+        if product is not None:
+            depth = self._deepest(product[:2])
             self._count(_SIMPLE, depth)
             return depth
         depth = self._value(expr.value)
@@ -364,10 +368,13 @@ class _Walk:
         kind = _KINDS.get(op, _SIMPLE)
         wide = kind is _SIMPLE and expr.type is _I64
         self._count(_WIDE if wide else kind, depth)
+        if len(parts) > 2 and not wide:
+            self._count(_ACCUMULATED, depth)
         return depth
 
     def _address(self, buffer: str, index: Expr) -> None:
-        """A pointer for each sum of variables with factors that is met for the first time."""
+        """Counts a pointer for each sum of variables with factors that is met for the first
+        time."""
         index, _ = split_constant(index)
         found = self.sums.get(index)
         if found is None:
@@ -383,8 +390,8 @@ class _Walk:
                 self._count(_SIMPLE, max(depth - 1, 0), len(found.terms))
 
     def _sum(self, index: Expr) -> _Sum:
-        """An index as a sum. What computes other values is counted wherever it stands, all else is
-        remembered."""
+        """Returns an index as a sum. What computes other values is counted wherever it stands, all
+        else is remembered."""
         terms: dict[str, int] = {}
         depth = self._terms(index, 1, terms)
         params = self.params
@@ -417,23 +424,8 @@ class _Walk:
                 return self._value(term)
 
 
-def _factors_of_high_word(expr: kir.Cast) -> tuple[Expr, Expr] | None:
-    """Returns the two words of whose product ``expr`` is the upper word; None if it is none."""
-    match expr:
-        case kir.Cast(
-            kir.Binary(
-                BinaryOp.SHR,
-                kir.Binary(BinaryOp.MUL, kir.Cast(a, Scalar.I64), kir.Cast(b, Scalar.I64)),
-                kir.Const(32),
-            ),
-            Scalar.I32,
-        ) if a.type is b.type is Scalar.I32:
-            return a, b
-    return None
-
-
-def _weights(*weights: float) -> dict[Work, float]:
-    return dict(zip(Work, weights, strict=True))
+def _weights(*weights: float, accumulated: float = 0.0) -> dict[Work, float]:
+    return dict(zip(Work, (*weights, accumulated), strict=True))
 
 
 CORTEX_M4 = Machine(
@@ -443,8 +435,15 @@ CORTEX_M4 = Machine(
 )
 """Fitted to loops that are ordered for it, and to their cycles."""
 CORTEX_M3 = Machine(
+    8, _weights(0.78, 0.93, 0.97, 0.0, 0.0, 1.04, 2.91, 1.74, 1.84, 5.74, 1.22, 1.0), 3.71, 0.0,
+    cycles=_weights(
+        0.86, 1.26, 1.21, 0.0, 0.52, 1.47, 2.97, 1.89, 2.04, 5.87, 1.91, 1.0, accumulated=1.76
+    ),
+)
+CORTEX_M33 = Machine(
     8, _weights(0.60, 0.17, 1.35, 0.18, 0.43, 2.36, 3.01, 2.50, 1.27, 6.02, 1.95, 0.0), 3.71, 0.0
 )
+"""Without DSP instructions: a Cortex-M3 but for its cycles, which aren't known."""
 CORTEX_M55 = Machine(
     8, _weights(0.8, 2.0, 1.25, 0.09, 0.02, 2.51, 3.11, 2.07, 2.41, 7.03, 0.52, 0.0), 4.0, 0.03
 )
@@ -468,12 +467,13 @@ much: enough to share functions by, not to choose among variants."""
 
 
 def stand_in(target: Target) -> Machine:
-    """The machine by whose costs kernels share functions where no variant is chosen by any."""
-    return X86_64 if is_x86_64(target) else CORTEX_M3
+    """Returns the machine by whose costs kernels share functions where no variant is chosen by
+    any."""
+    return X86_64 if is_x86_64(target) else CORTEX_M33
 
 
 def machine_for(target: Target) -> Machine | None:
-    """The machine that is most like a target; None where nothing like it was measured."""
+    """Returns the machine that is most like a target; None where nothing like it was measured."""
     if target.triple.startswith("riscv32"):
         vectors = any(feature.startswith(("+v", "+zve")) for feature in target.features)
         return RV32_V if vectors else RV32
@@ -485,5 +485,6 @@ def machine_for(target: Target) -> Machine | None:
         return CORTEX_M4
     if target.triple.startswith(("thumbv6m", "thumbv8m.base")):
         return CORTEX_M0
-    words = target.triple.startswith(("thumbv7m", "thumbv8m.main"))
-    return CORTEX_M3 if words else None
+    if target.triple.startswith("thumbv7m"):
+        return CORTEX_M3
+    return CORTEX_M33 if target.triple.startswith("thumbv8m.main") else None

@@ -24,16 +24,19 @@ _WEIGHTS = "weights"
 class Lowerer:
     """Lowers graphs for one target, optimization and way to choose."""
 
-    def __init__(self, target: Target, optimize: str, choose: Choose | None = None) -> None:
-        """Without ``choose``, the cost model decides."""
-        self._target, self._optimize = target, optimize
+    def __init__(
+        self, target: Target, optimize: str, choose: Choose | None = None, *, larger: bool = True
+    ) -> None:
+        """Without ``choose``, the cost model decides. ``larger``: variants may take a multiple of
+        the memory of others."""
+        self._target, self._optimize, self._larger = target, optimize, larger
         self._choose = choose or ByEstimate(target, optimize)
         self._analyze = FactsByKernel()
         self._whole: dict[object, str] = {}
 
     @property
     def costs(self) -> Costs:
-        """The costs of kernels that are known."""
+        """Returns the costs of kernels that are known."""
         if isinstance(self._choose, ByEstimate):
             return self._choose.costs
         return Costs(self._target)
@@ -93,13 +96,20 @@ class Lowerer:
         if problems:
             return LoweredNode(context, problems=tuple(problems))
         with refusing_extremes(context):
-            found = variants_of(context, self._target, self._optimize)
+            candidates = self._variants(context)
             if order is not None:
-                found = [
-                    one for one in found if not one.rare and _order(one.make()) == order
-                ] or found
-            chosen = found[0] if len(found) == 1 else self._choose(context, found, part)
-        return self._chosen(context, found, chosen)
+                candidates = [
+                    one for one in candidates if not one.rare and _order(one.make()) == order
+                ] or candidates
+            chosen = candidates[0]
+            if len(candidates) > 1:
+                chosen = self._choose(context, candidates, part)
+        return self._chosen(context, candidates, chosen)
+
+    def _variants(self, context: Context) -> list[Candidate]:
+        """Returns the variants of a node, at least one, the default first."""
+        found = variants_of(context, self._target, self._optimize)
+        return [one for one in found if self._larger or not one.larger] or found
 
     def _as_whole(self, context: Context) -> LoweredNode | None:
         """Returns rows of a layer as the variant that the whole one was lowered as; None where it
@@ -108,16 +118,16 @@ class Lowerer:
         if name is None or check(context):
             return None
         with refusing_extremes(context):
-            found = variants_of(context, self._target, self._optimize)
-        likely = (variant for variant in found if not variant.rare)
+            candidates = self._variants(context)
+        likely = (variant for variant in candidates if not variant.rare)
         chosen = next((variant for variant in likely if variant.name == name), None)
-        return None if chosen is None else self._chosen(context, found, chosen)
+        return None if chosen is None else self._chosen(context, candidates, chosen)
 
     def _chosen(
-        self, context: Context, found: Sequence[Candidate], chosen: Candidate
+        self, context: Context, candidates: Sequence[Candidate], chosen: Candidate
     ) -> LoweredNode:
         return LoweredNode(
-            context, tuple(variant.name for variant in found), chosen.name,
+            context, tuple(variant.name for variant in candidates), chosen.name,
             lambda: _built(context, chosen), analyze=self._analyze,
         )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from crtexport.kir.analysis.kernel_merging import MergeCosts, MergedCall, MergeLevel, Weigh
-from crtexport.kir.assembly.assemble import features_of
+from crtexport.kir.assembly.assemble import assembled, features_of
 from crtexport.kir.language import For, Kernel
 from crtexport.kir.walk import walk
 from crtexport.schedules.common.target_features import is_x86_64
@@ -52,8 +53,13 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
             )
             return 100 * RATES[optimize] / max(total, 1)
 
+        @functools.cache
+        def users() -> Counter[bytes]:
+            distinct = {id(kernel): kernel for kernel in kernels}.values()
+            return Counter(one for kernel in distinct for one in _functions(kernel, target))
+
         def call(sharing: MergedCall, calls: int, runs: int) -> float:
-            doubt = ASSEMBLED_DOUBT / DOUBT if ordered and _assembled(sharing.kernel) else 1
+            doubt = ASSEMBLED_DOUBT / DOUBT if ordered and any(_marked(sharing.kernel)) else 1
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
             passed = PASSING * len(names)
@@ -61,12 +67,20 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
             return doubt * rate() * instructions * runs + PASSED * len(names) * calls
 
         def code(kernel: Kernel) -> float:
-            return cost_of(kernel).code + TAKEN * len(kernel.params)
+            # A function that several kernels call is there once, whether they are merged or not.
+            there = sum(len(one) for one in _functions(kernel, target) if users()[one] > 1)
+            return cost_of(kernel).code + TAKEN * len(kernel.params) - there
 
         return MergeCosts(call, code, levels)
 
     return weigh
 
 
-def _assembled(kernel: Kernel) -> bool:
-    return any(isinstance(stmt, For) and stmt.assembled for stmt in walk(kernel.body))
+def _functions(kernel: Kernel, target: Target) -> set[bytes]:
+    """Returns the code of the functions that crtexport itself makes of loops of ``kernel``."""
+    functions = (assembled(loop, kernel, target) for loop in _marked(kernel))
+    return {function.code for function in functions if function is not None}
+
+
+def _marked(kernel: Kernel) -> Iterator[For]:
+    return (stmt for stmt in walk(kernel.body) if isinstance(stmt, For) and stmt.assembled)

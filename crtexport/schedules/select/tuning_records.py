@@ -107,11 +107,11 @@ class Records(Struct, frozen=True):
             )
         return found
 
-    def added(self, configuration: Configuration, more: Mapping[str, Measured]) -> Records:
-        """With the measurements of ``more``, which replace older ones."""
+    def added(self, configuration: Configuration, measurements: Mapping[str, Measured]) -> Records:
+        """Returns the records with ``measurements``, which replace older ones."""
         kept = tuple(section for section in self.sections if section[0] != configuration)
-        together = {**self.of(configuration), **more}
-        return Records(self.path, (*kept, (configuration, together)))
+        measured = {**self.of(configuration), **measurements}
+        return Records(self.path, (*kept, (configuration, measured)))
 
     def write(self) -> None:
         """Puts the file in place, in one step, the same bytes for the same records."""
@@ -130,7 +130,8 @@ class Records(Struct, frozen=True):
 
 
 def read(path: Path) -> Records:
-    """The records in a file. Raises CrtExportError for one that isn't ours or can't be read."""
+    """Returns the records in a file. Raises CrtExportError for one that isn't ours or can't be
+    read."""
     try:
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
@@ -168,10 +169,10 @@ class ByRecord:
         self.sha256 = sha256
 
     def __call__(
-        self, context: Context, found: Sequence[Candidate], part: float
+        self, context: Context, candidates: Sequence[Candidate], part: float
     ) -> Candidate:
-        first = self._otherwise(context, found, part)
-        ordered = [first, *(candidate for candidate in found if candidate.name != first.name)]
+        first = self._otherwise(context, candidates, part)
+        ordered = [first, *(candidate for candidate in candidates if candidate.name != first.name)]
         known = [
             (candidate, record) for candidate in ordered
             if (record := self._measured.get(digest(candidate.make().kernel))) is not None

@@ -43,12 +43,12 @@ class Band(Struct, frozen=True):
 
     @property
     def pitch(self) -> int:
-        """The number of elements from one row to the next."""
+        """Returns the number of elements from one row to the next."""
         return self.windows.columns.covered(self.windows.y[2]) * self.windows.x[3]
 
     @property
     def seen(self) -> int:
-        """The number of rows, of the image and of the padding."""
+        """Returns the number of rows, of the image and of the padding."""
         return self.windows.rows.covered(self.rows)
 
     @property
@@ -61,7 +61,7 @@ class Band(Struct, frozen=True):
 
     @property
     def only(self) -> bool:
-        """True where an image has a single band."""
+        """Returns True where an image has a single band."""
         return self.rows >= self.windows.y[1]
 
 
@@ -116,8 +116,8 @@ class BandCopies(WindowWalk):
 
     @property
     def _padded(self) -> bool:
-        """True where there is padding that stays the same in all bands: left and right, and, where
-        there is a single band, above and below."""
+        """Returns True where there is padding that stays the same in all bands: left and right,
+        and, where there is a single band, above and below."""
         band = self.band
         return self._middle < band.pitch or (band.only and not self.windows.rows.inside)
 
@@ -130,21 +130,21 @@ class BandCopies(WindowWalk):
         """Copies the band of image ``n`` that begins with row ``first`` of the pixels."""
         b, windows, band, pitch = self.b, self.windows, self.band, self.band.pitch
         _, height, width, channels = windows.x
-        above, known = windows.pad_before[0], band.only or windows.rows.inside
+        above, inside = windows.pad_before[0], band.only or windows.rows.inside
         top: Expr = const(0)
         before, rows = above * pitch, max(min(height, band.seen - above), 0)
         if not band.only:
             top = add(mul(first, const(windows.stride[0])), const(-above))
             before, rows = 0, band.seen
-        if known and pitch == self._middle == width * channels:
+        if inside and pitch == self._middle == width * channels:
             self._copied(self.index(n, top, const(0)), const(before), rows * pitch)
             return
         with b.loop("copied", rows) as row:
             y = b.let("y", add(top, row))
             start = add(mul(row, const(pitch)), const(before + self._left))
-            with b.if_(None if known else and_(ge(y, const(0)), lt(y, const(height)))):
+            with b.if_(None if inside else and_(ge(y, const(0)), lt(y, const(height)))):
                 self._copied(self.index(n, y, const(0)), start, self._middle)
-            if not known:
+            if not inside:
                 with b.else_():
                     self._fill(start, self._middle)
 

@@ -254,7 +254,7 @@ class _DenseWork(Struct, frozen=True):
 
     @property
     def runs(self) -> tuple[int, int]:
-        """The number of runs by rows and columns."""
+        """Returns the number of runs by rows and columns."""
         windows = self.windows
         if windows.dilation[1] > 1:
             return windows.kernel
@@ -264,12 +264,12 @@ class _DenseWork(Struct, frozen=True):
 
     @property
     def run(self) -> int:
-        """The number of taps in a run."""
+        """Returns the number of taps in a run."""
         return self.windows.taps // math.prod(self.runs)
 
     @property
     def steps(self) -> int:
-        """The number of steps in a run."""
+        """Returns the number of steps in a run."""
         return -(-self.run // self.step)
 
     def packing(self, itemsize: int) -> Panels:

@@ -119,7 +119,7 @@ class _DepthwiseWork(WindowWalk):
             self.x = self.bands.copy
 
     def emit(self) -> None:
-        """All pixels."""
+        """Emits all pixels."""
         b, windows, rows = self.b, self.windows, self.band.rows
         if self.bands is not None:
             self.bands.begin()

@@ -161,13 +161,13 @@ class _WinogradWork:
         self.cells = lowering.scratch("cells", Scalar.I8, self.tile)
 
     def emit(self) -> None:
-        """All pixels."""
+        """Emits all pixels."""
         b, (images, high, _), rows = self.b, self.windows.y, self.rows
-        before = -(-self.above // rows)
-        missing = before * rows - self.above
+        bands_above = -(-self.above // rows)
+        missing = bands_above * rows - self.above
         with (
             b.loop("n", images) as n,
-            b.loop("band", before + high // rows) as band,
+            b.loop("band", bands_above + high // rows) as band,
             b.loop("some", self.across // self.tiles) as part,
         ):
             left = mul(part, const(self.tiles))
@@ -175,8 +175,8 @@ class _WinogradWork:
                 row = b.let("seen_row", add(mul(band, const(rows)), down, const(-missing)))
                 with b.if_(ge(row, const(0)) if missing else None):
                     self._see(n, row, add(left, new))
-            with b.if_(ge(band, const(before)) if before else None):
-                first = mul(sub(band, const(before)), const(rows))
+            with b.if_(ge(band, const(bands_above)) if bands_above else None):
+                first = mul(sub(band, const(bands_above)), const(rows))
                 self._channels(n, b.let("first", first), left)
 
     def _column(self, tile: Expr) -> Expr:

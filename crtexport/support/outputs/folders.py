@@ -253,11 +253,11 @@ def _digest(content: Content) -> str:
 
 
 def _switch(
-    tree: Tree, files: Mapping[str, Content], gone: Sequence[str], folders: Sequence[str],
+    tree: Tree, files: Mapping[str, Content], removed: Sequence[str], folders: Sequence[str],
     digests: dict[str, str] | None = None,
 ) -> None:
     """Writes ``files``, whose ``digests`` it notes, then puts all in place and removes those in
-    ``gone``; restores everything where that fails."""
+    ``removed``; restores everything where that fails."""
     digests = {} if digests is None else digests
     try:
         for name in (_STAGING, f"{_STAGING}/new", f"{_STAGING}/old"):
@@ -268,7 +268,7 @@ def _switch(
             steps.append(_Step(name, digest))
             if name != manifest.NAME:
                 digests[name] = digest
-        steps += [_Step(name, "") for name in gone]
+        steps += [_Step(name, "") for name in removed]
         inner = [outer for name in files for outer in ancestors(name)]
         inner += [outer for name in folders for outer in (*ancestors(name), name)]
         missing = tuple(dict.fromkeys(outer for outer in inner if not tree.kind(outer)))

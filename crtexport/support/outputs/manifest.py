@@ -28,13 +28,13 @@ class Manifest(Struct, frozen=True):
     folders: dict[str, str] = {}
 
     def dump(self) -> bytes:
-        """The text of the file, the same for the same entries."""
+        """Returns the text of the file, the same for the same entries."""
         return json.format(json.encode(self, order="deterministic"), indent=1) + b"\n"
 
 
 def read(tree: Tree) -> Manifest:
-    """The manifest of a folder; an empty one where there is none. Raises CrtExportError for one
-    that is damaged or lists names outside of the folder."""
+    """Returns the manifest of a folder; an empty one where there is none. Raises CrtExportError for
+    one that is damaged or lists names outside of the folder."""
     if not tree.kind(NAME):
         return Manifest()
     try:

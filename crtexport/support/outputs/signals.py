@@ -28,17 +28,17 @@ def held() -> Iterator[Callable[[], None]]:
         came.append(number)
 
     # None: a handler of another language, which can't be restored.
-    before = {number: handler for number in _HELD
+    handlers = {number: handler for number in _HELD
               if (handler := signal.getsignal(number)) is not None}
 
     def restore() -> None:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         while came:
             signal.raise_signal(came.pop())
 
     def hold() -> None:
-        for number in before:
+        for number in handlers:
             signal.signal(number, note)
 
     def let_through() -> None:

@@ -62,18 +62,18 @@ class Tree:
             return ""
 
     def digest(self, name: str) -> str:
-        """The SHA-256 of a file."""
+        """Returns the SHA-256 of a file."""
         with self.open(name) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def open(self, name: str) -> BufferedReader:
-        """A file to read."""
+        """Returns a file to read."""
         with self.parent(name) as (folder, last):
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
             return os.fdopen(os.open(last, flags, dir_fd=folder), "rb")
 
     def create(self, name: str) -> BinaryIO:
-        """A new file to write."""
+        """Returns a new file to write."""
         with self.parent(name) as (folder, last):
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
             return os.fdopen(os.open(last, flags, 0o666, dir_fd=folder), "wb")
@@ -111,7 +111,7 @@ class Tree:
 
 
 def ancestors(name: str) -> list[str]:
-    """The folders that ``name`` is in, from the outside in."""
+    """Returns the folders that ``name`` is in, from the outside in."""
     parts = name.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
 

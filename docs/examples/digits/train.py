@@ -34,7 +34,7 @@ from crtexport.ir.ops import (
     Softmax,
 )
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
-from crtexport.mlf.arrays import save_npz
+from crtexport.mlf.npz import save_npz
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -46,7 +46,8 @@ SIZE = 3000
 """Elements of each buffer: indices stay below."""
 NUMPY = {Scalar.I8: np.int8, Scalar.U8: np.uint8, Scalar.I16: np.int16, Scalar.I32: np.int32}
 _DSP = ("arm_sxtb16", "arm_sxtb16_ror8", "arm_pkhbt", "arm_smlad", "arm_smlabt", "arm_smlatt",
-        "arm_smmulr", "arm_smmlar")
+        "arm_smmulr", "arm_smmlar", "arm_sadd16", "arm_ssub16")
+_OF_TWO = ("arm_pkhbt", "arm_smmulr", "arm_sadd16", "arm_ssub16")
 
 
 def value_of(expr: Expr, params: dict[str, int]) -> int:
@@ -181,7 +182,7 @@ class Drawn:
 
     def instruction(self, a: Expr, depth: int) -> Expr:
         name = self.one(list(_DSP))
-        count = 1 if "sxtb16" in name else 2 if name in ("arm_pkhbt", "arm_smmulr") else 3
+        count = 1 if "sxtb16" in name else 2 if name in _OF_TWO else 3
         args = [a, *(self.value(depth - 1) for _ in range(count - 1))]
         if count == 3 and self.number(0, 2) == 0:
             args[2] = i32(0)

@@ -144,8 +144,11 @@ class Machine:
 
     def _access(self, name: str, rest: str) -> None:
         register, _, place = rest.partition(", [")
-        base, _, offset = place.strip("]").partition(", #")
+        base, _, offset = place.strip("]!").partition(", #")
         address = self.r[_NAMES[base]] + int(offset or 0)
+        if place.endswith("!"):
+            assert base != register, "a load's result is its base"
+            self.r[_NAMES[base]] = address & WORD
         size = {"b": 1, "h": 2}.get(name[-1], 4)
         if name.startswith("str"):
             self._write(address, self.r[_NAMES[register]], size)
@@ -221,6 +224,8 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
     "lsl": lambda a, b: a << (b & 0xFF) if b & 0xFF < 32 else 0,
     "lsr": lambda a, b: a >> (b & 0xFF),
     "asr": lambda a, b: signed(a) >> (b & 0xFF),
+    "sadd16": lambda a, b: a + b & 0xFFFF | (a >> 16) + (b >> 16) << 16,
+    "ssub16": lambda a, b: a - b & 0xFFFF | (a >> 16) - (b >> 16) << 16,
     "pkhbt": lambda a, b: a & 0xFFFF | b & 0xFFFF0000,
     "sdiv": _divided, "udiv": lambda a, b: a // b if b else 0,
 }

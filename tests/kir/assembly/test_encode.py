@@ -16,7 +16,7 @@ from tests.helpers import require
 _REGISTERS = st.sampled_from([*(f"r{number}" for number in range(13)), "lr"])
 _THREE = (
     "add", "sub", "and", "orr", "eor", "lsl", "lsr", "asr", "mul", "smuad", "smulbb", "smulbt",
-    "smultb", "smultt", "smmul", "smmulr", "sdiv", "udiv",
+    "smultb", "smultt", "smmul", "smmulr", "sdiv", "udiv", "sadd16", "ssub16",
 )
 _FOUR = ("mla", "mls", "smlad", "smlabb", "smlabt", "smlatb", "smlatt", "smmla", "smmlar")
 _ACCESSES = ("ldr", "ldrb", "ldrsb", "ldrh", "ldrsh", "str", "strb", "strh")
@@ -55,6 +55,8 @@ def lines(draw: st.DrawFn) -> str:
             return f"{shift[0]} {a}, {b}, #{shift[1]}"
         case 6:
             name, base = draw(st.sampled_from(_ACCESSES)), draw(st.sampled_from([b, "sp"]))
+            if name.startswith("ldr") and a != b and draw(st.booleans()):
+                return f"{name} {a}, [{b}, #{draw(st.integers(-255, 255))}]!"
             return f"{name} {a}, [{base}, #{offset}]" if offset else f"{name} {a}, [{base}]"
         case 7:
             name = draw(st.sampled_from(["movw", "movt"]))

@@ -20,11 +20,11 @@ from crtexport.kir.assembly.mve.instructions import (
     FORMS,
     LANES_LEFT,
     STORES,
-    Access,
     Bank,
     Form,
+    VectorAccess,
 )
-from crtexport.kir.assembly.mve.lines import Adding, AnyLine, Copying, Line, Register, Setting
+from crtexport.kir.assembly.mve.lines import Adding, AnyLine, BankRegister, Copying, Line, Setting
 from crtexport.kir.assembly.mve.pointers import Address
 from crtexport.kir.assembly.mve.text import text
 from crtexport.kir.language import For
@@ -50,33 +50,33 @@ def instructions(draw: st.DrawFn) -> Line:
     form: Form = draw(st.sampled_from([
         *FORMS.values(), *LANES_LEFT.values(), ADVANCE, ADVANCE_SCALED
     ]))
-    registers: list[Register] = []
+    registers: list[BankRegister] = []
     for _, bank, _ in form.fields:
         number = draw(st.integers(0, _ROOM[bank]))
         even = bank is Bank.EVEN
-        registers.append(Register(
+        registers.append(BankRegister(
             "q" if bank is Bank.VECTOR else "r", 2 * number if even else number
         ))
     pairs = {"set_02", "set_13"} & {name for name, other in FORMS.items() if other is form}
     if pairs and registers[1] == registers[2]:  # which would be unpredictable
-        registers[2] = Register("r", (registers[1].number + 1) % 13)
+        registers[2] = BankRegister("r", (registers[1].number + 1) % 13)
     return Line(form, tuple(registers), draw(st.integers(1, 16 if form.tied else 31)))
 
 
 @st.composite
 def accesses(draw: st.DrawFn) -> Line:
     """A load or store at any offset that it may have."""
-    access: Access = draw(st.sampled_from([*ACCESSES.values(), *STORES.values()]))
+    access: VectorAccess = draw(st.sampled_from([*ACCESSES.values(), *STORES.values()]))
     distance = draw(st.integers(-127, 127)) * access.size
     moves = draw(st.booleans()) and distance != 0
     address = Address(draw(st.integers(0, 7 if access.low else 12)), distance, moves)
-    return Line(access, (Register("q", draw(st.integers(0, 7))),), address=address)
+    return Line(access, (BankRegister("q", draw(st.integers(0, 7))),), address=address)
 
 
 @st.composite
 def others(draw: st.DrawFn) -> AnyLine:
     """What sets, moves and adds to general registers."""
-    low, any_one = Register("r", draw(st.integers(0, 7))), Register("r", draw(st.integers(0, 12)))
+    low, any_one = (BankRegister("r", draw(st.integers(0, most))) for most in (7, 12))
     return draw(st.sampled_from([
         Setting(any_one, draw(_WORDS)), Copying(any_one, low), Copying(low, any_one),
         Adding(any_one, draw(_WORDS)), Adding(low, draw(st.integers(0, 255)), short=True),

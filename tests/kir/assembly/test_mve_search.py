@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from crtexport.importers import load
 from crtexport.kir.assembly.mve import attempt, machine_loop, schedule
-from crtexport.kir.assembly.mve.body import Body, Load, Op, UnsupportedError
+from crtexport.kir.assembly.mve.body import Body, MveOp, UnsupportedLoopError, VectorLoad
 from crtexport.kir.assembly.mve.machine_loop import becomes_machine_code, definitions_in
 from crtexport.kir.assembly.mve.outline import ordered, outline
 from crtexport.kir.assembly.mve.selection import select
@@ -55,15 +55,15 @@ def forget() -> None:
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The intervals that are tried."""
     tried: list[int] = []
-    usual = attempt.Plan.attempt
+    usual = attempt.OutlineDependences.attempt
 
     def counted(
-        plan: attempt.Plan, interval: int, manner: attempt.Manner
+        plan: attempt.OutlineDependences, interval: int, manner: attempt.Manner
     ) -> attempt.Times | float:
         tried.append(interval)
         return usual(plan, interval, manner)
 
-    monkeypatch.setattr(attempt.Plan, "attempt", counted)
+    monkeypatch.setattr(attempt.OutlineDependences, "attempt", counted)
     return tried
 
 
@@ -96,15 +96,16 @@ def test_asking_whether_there_is_code_doesnt_change_it(
 
 def further(body: Body, times: int) -> Body:
     """A body whose places are so many times as far from each other."""
-    def moved(some: Op | Load) -> Op | Load:
+    def moved(some: MveOp | VectorLoad) -> MveOp | VectorLoad:
         place = some.place
         if place is None:
             return some
         return replace(some, place=replace(place, offset=place.offset * times))
 
-    ops = [op for op in map(moved, body.ops) if isinstance(op, Op)]
+    ops = [op for op in map(moved, body.ops) if isinstance(op, MveOp)]
     loads = {
-        value: load for value, each in body.loads.items() if isinstance(load := moved(each), Load)
+        value: load for value, each in body.loads.items()
+        if isinstance(load := moved(each), VectorLoad)
     }
     return replace(body, ops=ops, loads=loads)
 
@@ -115,7 +116,7 @@ def test_loops_that_differ_in_offsets_have_one_outline(tmp_path: Path) -> None:
         for loop in loops(kernel):
             try:
                 body = select(loop, definitions_in(kernel))
-            except UnsupportedError:
+            except UnsupportedLoopError:
                 continue
             made = [
                 outline(each, ordered(each, 2, late=late), (), (), late=late)

@@ -17,6 +17,8 @@ from tests.helpers import require
 CALLS = {
     "sxtb16": ("arm_sxtb16", "crt_sxtb16(x)"),
     "sxtb16 ror": ("arm_sxtb16_ror8", "crt_sxtb16_ror8(x)"),
+    "sadd16": ("arm_sadd16", "crt_sadd16(x, y)"),
+    "ssub16": ("arm_ssub16", "crt_ssub16(x, y)"),
     "smlad": ("arm_smlad", "crt_smlad(x, y, z)"),
     "smlabb": ("arm_smlabb", "crt_smlabb(x, y, z)"),
     "smlabt": ("arm_smlabt", "crt_smlabt(x, y, z)"),

@@ -99,20 +99,25 @@ def test_a_vector_variant_is_near_the_plain_kernel(
     assert_near(run(graph, vectors, value), run(graph, operator_table.lower(context), value))
 
 
+@pytest.mark.parametrize(("board", "products"), [
+    ("mps2_an386", "in_order_mul"), ("mps2_an505", "in_order_mul"), ("mps2_an500", "fma_f32"),
+])
 @pytest.mark.parametrize("kind", KINDS)
-@search(25)
+@search(12)
 @given(data=st.data())
 def test_sums_in_registers_are_near_the_plain_kernel(
-    kind: str, tmp_path: Path, data: st.DataObject
+    kind: str, board: str, products: str, tmp_path: Path, data: st.DataObject
 ) -> None:
-    """On Cortex-M with a floating-point unit, for several outputs of a channel, too."""
+    """On Cortex-M with a floating-point unit, for several outputs of a channel, too: a Cortex-M7
+    fuses products and sums, on M4 and M33 that takes longer than both."""
     n = Floats(drawing(data), data.draw(st.integers(0, 99)), data.draw(st.integers(1, 3)))
     shape, *_ = layer = n.add(kind)
     graph = load(n.write(tmp_path, [layer]))
     context = Context(graph, graph.nodes[0])
-    found = variants_of(context, target_of("mps2_an386"), "balanced")
+    found = variants_of(context, target_of(board), "balanced")
     lowered = found[data.draw(st.integers(0, len(found) - 1))].make()
-    assert "fma_f32" in repr(lowered.kernel)
+    text = repr(lowered.kernel)
+    assert [name for name in ("in_order_mul", "fma_f32") if name in text] == [products]
     value = n.values(shape)
     assert_near(run(graph, lowered, value), run(graph, operator_table.lower(context), value))
 
@@ -120,13 +125,13 @@ def test_sums_in_registers_are_near_the_plain_kernel(
 def test_processors_without_floats_keep_the_plain_kernel(tmp_path: Path) -> None:
     n = Floats(lambda low, high: high, 1)
     graph = load(n.write(tmp_path, [n.add("dense")]))
-    for board, fused in (("mps2_an386", True), ("mps2_an500", True), ("mps2_an385", False)):
+    for board, packed in (("mps2_an386", True), ("mps2_an500", True), ("mps2_an385", False)):
         lowered = lower(Context(graph, graph.nodes[0]), target_of(board), "balanced")
-        assert ("fma_f32" in repr(lowered.kernel)) == fused
+        assert ("sum_p0_c0" in repr(lowered.kernel)) == packed
 
 
 @AS_CODE
-@pytest.mark.parametrize("board", ["mps3_an547", "mps2_an386"])
+@pytest.mark.parametrize("board", ["mps3_an547", "mps2_an386", "mps2_an500"])
 def test_odd_layers_agree_as_code(board: str, where: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     n = Floats(lambda low, high: int(rng.integers(low, high + 1)), 8)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 import crtexport
 from crtexport.importers import load
 from crtexport.kir.analysis.loop_reversal import reverse_loops
+from crtexport.kir.text import dump
 from crtexport.lowering import operator_table
 from crtexport.lowering.registry import Context
 from crtexport.mlf.reader import open_package
@@ -186,6 +187,37 @@ def test_convolutions_in_blocks_run_backwards_too(
     blocked = usual(VARIANTS["scalar"](Context(graph, graph.nodes[0])))
     assert blocked is not None
     assert reverse_loops(blocked.kernel) is not None
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(("size", "kernel", "together"), [
+    ((5, 8), (3, 3), "SAME VALID"), ((4, 4), (2, 2), "SAME"), ((3, 7), (1, 4), "VALID"),
+    ((5, 6), (3, 3), "VALID"), ((2, 10), (2, 3), "SAME VALID"), ((1, 8), (1, 1), ""),
+    ((3, 5), (3, 3), ""),
+])
+def test_neighbours_are_gathered_together_where_rows_have_pairs(
+    size: tuple[int, int], kernel: tuple[int, int], together: str, padding: str, tmp_path: Path
+) -> None:
+    """And where most of these see nothing beside the image."""
+    if padding == "VALID" and any(k > n for k, n in zip(kernel, size, strict=True)):
+        return
+    n = Network(lambda low, high: high, 5)
+    x = n.tensor((1, *size, 8))
+    out = size if padding == "SAME" else tuple(
+        n - k + 1 for n, k in zip(size, kernel, strict=True)
+    )
+    y = n.tensor((1, *out, 5))
+    n.m.op("CONV_2D", [x, *n.weights((5, *kernel, 8), 0)], [y], padding=padding, stride=(1, 1))
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    value = n.rng.integers(-128, 128, (1, *size, 8)).astype(np.int8)
+    expected = run(graph, operator_table.lower(context), value)
+    for variant in smlad_channel_pairs.candidates(context):
+        lowered = variant.make()
+        pairs = variant.name.startswith("paired 2x") and padding in together
+        assert ("bytes1" in dump(lowered.kernel)) == pairs, variant.name
+        np.testing.assert_array_equal(run(graph, lowered, value), expected)
 
 
 @pytest.mark.parametrize(("board", "kind"), [("mps2_an386", "arm_smlad"), ("mps2_an385", "mul")])

@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import crtexport
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
+from crtexport.kir.assembly.assemble import assembled
+from crtexport.kir.language import For
+from crtexport.kir.walk import walk
 from crtexport.lowering import operator_table
 from crtexport.lowering.registry import Context
 from crtexport.mlf.reader import open_package
 from crtexport.schedules.scalar import pixel_pairs_mul32, register_blocks
-from tests.helpers import require
+from tests.helpers import require, target_of
 from tests.lowered import run
 from tests.tflite_builder import ModelBuilder
 
@@ -60,6 +65,44 @@ def test_neighbours_in_a_word_never_touch_each_other(
     assert len(variants) == 3
     for variant in variants:
         np.testing.assert_array_equal(run(graph, variant.make(), value.astype(np.int8)), wanted)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_blocks_of_two_channels_give_what_the_plain_kernel_does(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Also where pixels or channels are left."""
+    draw = data.draw
+    units, pixels = draw(st.integers(4, 9)), draw(st.integers(2, 9))
+    depth = draw(st.integers(1, 40))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    weights = rng.choice(np.array([-128, -127, -1, 0, 1, 127]), (units, depth))
+    graph = pointwise(
+        tmp_path_factory.mktemp("pairs"), weights, pixels=pixels,
+        zero_point=draw(st.sampled_from([-128, 5])), scale=0.005 * 127 * depth * 255 / 250,
+    )
+    context = Context(graph, graph.nodes[0])
+    value = rng.choice(np.array([-128, 127, 3]), (1, 1, pixels, depth)).astype(np.int8)
+    wanted = run(graph, operator_table.lower(context), value)
+    variants = pixel_pairs_mul32.candidates(context, pixel_pairs_mul32.ARMV7M)
+    assert variants
+    for variant in variants:
+        np.testing.assert_array_equal(run(graph, variant.make(), value), wanted)
+
+
+@pytest.mark.parametrize("depth", [8, 15, 27, 32, 144])
+@pytest.mark.parametrize("units", [8, 9])
+def test_registers_of_cortex_m3_are_enough_for_each_block(
+    units: int, depth: int, tmp_path: Path
+) -> None:
+    graph = pointwise(tmp_path, np.ones((units, depth), np.int64), pixels=6)
+    for variant in pixel_pairs_mul32.candidates(
+        Context(graph, graph.nodes[0]), pixel_pairs_mul32.ARMV7M
+    ):
+        kernel = variant.make().kernel
+        (loop,) = (one for one in walk(kernel.body) if isinstance(one, For) and one.assembled)
+        assert assembled(loop, kernel, target_of("mps2_an385")) is not None, variant.name
 
 
 def test_sums_that_may_leave_their_words_and_lone_pixels_get_other_variants(tmp_path: Path) -> None:

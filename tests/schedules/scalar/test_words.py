@@ -167,6 +167,27 @@ def test_pairs_are_exact_up_to_24_bits_and_refused_beyond(tmp_path: Path) -> Non
             np.testing.assert_array_equal(run(graph, lowered, value), expected)
 
 
+@pytest.mark.parametrize(("more", "begun"), [(-1, True), (0, False)])
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("units", [2, 3, 8])
+def test_sums_begin_with_biases_that_24_bits_hold(
+    units: int, sign: int, more: int, begun: bool, tmp_path: Path
+) -> None:
+    """Larger ones are added when sums are taken apart."""
+    weights = np.full((units, 40), 127)
+    most = (1 << 23) - 128 * 127 * 40
+    # The input's zero point, 3, is folded into the bias.
+    graph = dense(tmp_path, weights, bias=sign * (most + more) + 3 * 127 * 40)
+    context = Context(graph, graph.nodes[0])
+    for candidate in smlad_channel_pairs.candidates(context):
+        lowered = candidate.make()
+        assert ("256 times" in repr(lowered.args)) == begun, candidate.name
+        for fill in (-128, 127):
+            value = np.full((1, 40), fill, np.int8)
+            expected = run(graph, operator_table.lower(context), value)
+            np.testing.assert_array_equal(run(graph, lowered, value), expected)
+
+
 @pytest.mark.parametrize("weights", [
     [[-128, 127], [127, -128]], [[5, -128], [-128, 0]], [[-128, -128], [0, 0]],
 ])

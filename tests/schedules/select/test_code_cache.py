@@ -38,6 +38,12 @@ def test_a_longer_one_is_read_in_each_iteration_but_for_what_its_inner_loops_kee
     assert round(lines) == 10 * (20 + 7 * 80)
 
 
+def test_one_as_large_as_the_cache_begins_within_a_line() -> None:
+    size = USUAL_FLASH.code_cache
+    lines = missed_lines([loop(10, size)], CORTEX_M4.code_bytes, USUAL_FLASH)
+    assert round(lines) == 10 * size // USUAL_FLASH.line
+
+
 def written_out(copies: int) -> Kernel:
     """Adds 3 to 512 words, ``copies`` of them in each iteration, 50 times."""
     b = KernelBuilder("sums")

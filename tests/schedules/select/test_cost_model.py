@@ -13,7 +13,7 @@ from crtexport.kir.builder import KernelBuilder, add, cast, const, i32, load, mu
 from crtexport.kir.language import Expr, Kernel, Scalar, Var
 from crtexport.lowering.registry import Context
 from crtexport.pipeline import driver
-from crtexport.reports.measure import Setting, measure
+from crtexport.reports.measure import MeasureSetting, measure
 from crtexport.schedules.select.choose import ByEstimate
 from crtexport.schedules.select.cost_model import (
     CORTEX_M0,
@@ -151,7 +151,7 @@ def test_estimates_are_near_what_machines_execute(
     target = target_of(board)
     machine = machine_for(target)
     assert machine is not None
-    measured = measure(Setting(tmp_path / "m.tflite", board))
+    measured = measure(MeasureSetting(tmp_path / "m.tflite", board))
     choose = ByEstimate(target, "balanced")
     errors = []
     for step in measured.steps():

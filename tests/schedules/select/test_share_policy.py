@@ -12,8 +12,10 @@ from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.types import DType, Quantization
 from crtexport.kir.analysis.kernel_merging import merge
+from crtexport.kir.assembly.assemble import assembled
 from crtexport.kir.builder import KernelBuilder, add, const, i32, load, mul
 from crtexport.kir.language import For, Kernel, Scalar
+from crtexport.kir.walk import walk
 from crtexport.pipeline.driver import prepare
 from crtexport.schedules.mve.depthwise import _SMALL_SUM, _groups
 from crtexport.schedules.select.cost_model import CORTEX_M4, Work, counted, estimate
@@ -127,6 +129,43 @@ def test_parameters_cost_more_in_loops_whose_registers_are_given() -> None:
     hot = [summed(3, 11, 5000)]
     shared, own = (functions([*hot, *loops(assembled)], "balanced") for assembled in (False, True))
     assert (shared, own) == (2, 4)
+
+
+def rows_of(rows: int) -> Kernel:
+    """``rows`` times 40 words, ``y[i] = (x[i] * 7 + 0) * 7 + ...``, in a loop that crtexport
+    gives registers to: a function that knows nothing of the rows."""
+    b = KernelBuilder("rows")
+    x = b.buffer("x", Scalar.I32, 40 * rows)
+    y = b.buffer("y", Scalar.I32, 40 * rows, writable=True)
+    with b.loop("r", rows) as r:
+        begin = b.let("begin", mul(r, const(40)))
+        with b.loop("i", 40) as i:
+            value = load(x, add(begin, i))
+            for number in range(60):
+                value = b.let("value", add(mul(value, i32(7)), i32(number)))
+            b.store(y, add(begin, i), value)
+    kernel = b.finish()
+    (outer,) = kernel.body
+    assert isinstance(outer, For)
+    *before, inner = outer.body
+    assert isinstance(inner, For)
+    body = (*before, replace(inner, assembled=True))
+    return replace(kernel, body=(replace(outer, body=body),))
+
+
+def test_a_function_that_several_kernels_call_is_no_reason_to_merge_them() -> None:
+    kernels = [rows_of(3), rows_of(4)]
+    called = set()
+    for kernel in kernels:
+        (loop,) = (stmt for stmt in walk(kernel.body) if isinstance(stmt, For) and stmt.assembled)
+        function = assembled(loop, kernel, M4)
+        assert function is not None
+        called.add(function.code)
+    (code,) = called
+    weigh = weighing(M4, "balanced")
+    for kernel in kernels:
+        alone, both = (weigh(some, [1] * len(some)).code(kernel) for some in ([kernel], kernels))
+        assert alone - both == len(code) > 200
 
 
 def test_layers_of_any_weights_sum_pairs_of_neighbours_where_more_would_not_fit() -> None:

@@ -73,7 +73,8 @@ def elu(node: OnnxNode) -> Value:
 
 @operator("PRelu", inputs=(2, 2), follows=True)
 def prelu(node: OnnxNode) -> Value:
-    """Before opset 7, a slope of one axis has a number for each channel."""
+    """Returns x where it is positive, slope * x elsewhere. Before opset 7, a slope of one axis has
+    a number for each channel."""
     x, slope = node.all()
     if node.version < 7 and len(slope.shape) == 1 and slope.elements > 1:
         slope = node.builder.reshaped(slope, (*slope.shape, *(1,) * (len(x.shape) - 2)))
@@ -123,7 +124,7 @@ def _swish(node: OnnxNode, x: Value) -> Value:
 
 @operator("Softmax", "LogSoftmax", follows=True)
 def softmax(node: OnnxNode) -> Value:
-    """Softmax along one axis; before opset 13 along all axes from ``axis`` on."""
+    """Returns the softmax along one axis; before opset 13 along all axes from ``axis`` on."""
     x = node.input(0)
     op: Op = Softmax() if node.info.operator == "Softmax" else LogSoftmax()
     if node.dtype(x) is not DType.FLOAT32:
@@ -196,7 +197,7 @@ def selu(node: OnnxNode) -> Value:
 
 @operator("Shrink", follows=True)
 def shrink(node: OnnxNode) -> Value:
-    """Values within ``lambd`` of 0 become 0; others move towards 0 by ``bias``."""
+    """Returns 0 for values within ``lambd`` of 0; others move towards 0 by ``bias``."""
     bias, bound = node.real("bias", 0.0), node.real("lambd", 0.5)
 
     def shrunk(x: Value) -> Value:
@@ -212,7 +213,7 @@ def shrink(node: OnnxNode) -> Value:
 
 @operator("Sign", follows=True)
 def sign(node: OnnxNode) -> Value:
-    """0 and NaN stay what they are."""
+    """Returns -1 or 1 by the sign; 0 and NaN stay what they are."""
 
     def signed(x: Value) -> Value:
         zero = node.like(0, x)
@@ -226,7 +227,8 @@ def sign(node: OnnxNode) -> Value:
 
 @operator("Hardmax", follows=True)
 def hardmax(node: OnnxNode) -> Value:
-    """1 at the first largest element of an axis; before opset 13 of all axes from ``axis`` on."""
+    """Returns 1 at the first largest element of an axis, 0 elsewhere; before opset 13 of all axes
+    from ``axis`` on."""
     x = node.input(0)
     rows, axis = _rows(node, x)
     tensor, order = node.builder.ordered(rows)

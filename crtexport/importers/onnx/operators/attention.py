@@ -237,7 +237,7 @@ def _angles(node: OnnxNode, cache: Value, shape: tuple[int, int, int]) -> Value:
 
 @operator("FlexAttention", domain=PREVIEW, inputs=(3, 3))
 def flex_attention(node: OnnxNode) -> Value:
-    """Attention with inner graphs that may change scores and probabilities."""
+    """Returns attention with inner graphs that may change scores and probabilities."""
     queries, keys, values = node.all()
     node.ignore("softmax_precision")  # the result's precision or higher
     scale = node.real("scale", 0.0) or queries.shape[-1] ** -0.5
@@ -258,19 +258,19 @@ def _changed(node: OnnxNode, name: str, value: Value) -> Value:
 
 @operator("CausalConvWithState", inputs=(2, 4), oldest=27)
 def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
-    """A depthwise convolution over steps with a cache of previous steps; also returns the next
+    """Returns a depthwise convolution over steps with a cache of previous steps, and the next
     cache."""
     x, weights, bias, past = node.input(0), node.input(1), node.optional(2), node.optional(3)
     if len(x.shape) != 3 or weights.shape[:2] != (x.shape[1], 1):
         raise CrtExportError(f"weights {weights.shape} for {x.shape}")
     batches, channels, _ = x.shape
-    before = weights.shape[2] - 1
+    cached = weights.shape[2] - 1
     if past is None:
-        past = node.constant(np.zeros((batches, channels, before)))
-    whole = joined(node, [past, x], 2) if before else x
-    shown = image(node, whole)
+        past = node.constant(np.zeros((batches, channels, cached)))
+    steps = joined(node, [past, x], 2) if cached else x
+    shown = image(node, steps)
     kernel = node.builder.reshape(
-        node.builder.arranged(weights, (1, 2, 0)), (1, 1, before + 1, channels)
+        node.builder.arranged(weights, (1, 2, 0)), (1, 1, cached + 1, channels)
     )
     inputs = [shown.tensor, kernel] + ([] if bias is None else [node.builder.arranged(bias)])
     made = answer(node, node.emit(DepthwiseConv2D(), *inputs).tensor, flat=True)
@@ -279,4 +279,4 @@ def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
         made = node.elementwise(Mul(), made, node.unary(Logistic(), made))
     elif activation != "none":
         raise CrtExportError(f"the activation {activation!r} is unknown")
-    return [made, section(node, whole, 2, whole.shape[2] - before, before)]
+    return [made, section(node, steps, 2, steps.shape[2] - cached, cached)]

@@ -49,7 +49,8 @@ def bitwise_not(node: OnnxNode) -> Value:
 
 @operator("BitShift", inputs=(2, 2), follows=True)
 def bit_shift(node: OnnxNode) -> Value:
-    """Negative shift counts are read as unsigned, and so exceed the number of bits."""
+    """Returns shifted integers. Negative shift counts are read as unsigned, and so exceed
+    the number of bits."""
     x, by = node.all()
     direction = node.text("direction")
     if direction not in ("LEFT", "RIGHT"):

@@ -22,8 +22,8 @@ Array = npt.NDArray[Any]
 
 @operator("MatMulNBits", inputs=(3, 6), domain=MICROSOFT)
 def matmul_n_bits(node: OnnxNode) -> Value:
-    """The product with (numbers - zero points) * scales; the attribute for ONNX Runtime's accuracy
-    is ignored."""
+    """Returns the product with (numbers - zero points) * scales; the attribute for ONNX Runtime's
+    accuracy is ignored."""
     node.ignore("accuracy_level", "weight_prepacked")
     depth, units, bits, size = (
         node.integer(name, default)

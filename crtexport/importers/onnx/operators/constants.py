@@ -62,7 +62,7 @@ def size(node: OnnxNode) -> Value:
 
 @operator("Optional", "OptionalGetElement", oldest=15)
 def optional(node: OnnxNode) -> Value:
-    """True for every tensor: files without sequences and optionals have no missing ones."""
+    """Returns True for every tensor: files without sequences and optionals have no missing ones."""
     node.ignore("type")
     return node.input(0)
 

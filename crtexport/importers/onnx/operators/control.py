@@ -14,9 +14,9 @@ from msgspec import Struct
 from crtexport.importers.onnx.messages import GraphInfo
 from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
+from crtexport.importers.onnx.operators.iterations import counted_iterations
 from crtexport.importers.onnx.operators.move import element, joined
-from crtexport.importers.onnx.operators.rolled import Rolled, UnrolledRound, branched, rolled
-from crtexport.importers.onnx.operators.rounds import counted_rounds
+from crtexport.importers.onnx.operators.rolled import Rolled, UnrolledIteration, branched, rolled
 from crtexport.importers.onnx.other_floats import OTHER_FLOATS
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
@@ -118,24 +118,24 @@ def _rolled_loop(
     states: list[Value],
 ) -> list[Value]:
     """Raises CrtExportError if the loop can't stay a loop."""
-    known, rounds, counted = _known(node, condition), most, None
-    if known is False or (isinstance(most, int) and most < 1):
+    decided, iterations, counted = _known(node, condition), most, None
+    if decided is False or (isinstance(most, int) and most < 1):
         raise CrtExportError("a loop that never runs")
-    if known and not isinstance(most, Value):
-        counted = counted_rounds(node, body, most, states)
+    if decided and not isinstance(most, Value):
+        counted = counted_iterations(node, body, most, states)
     if counted is not None:
-        rounds = counted.count
-        if rounds < _FEW_STEPS:
+        iterations = counted.count
+        if iterations < _FEW_STEPS:
             raise CrtExportError("a loop of a few steps")
-    if isinstance(rounds, int) and rounds > _INT32:
-        rounds = None
+    if isinstance(iterations, int) and iterations > _INT32:
+        iterations = None
 
     kept = _passed_on(body, len(states))
     moving = [i for i in range(len(states)) if i not in kept]
 
     def read(
         inner: OnnxNode, nested: Nested, number: Value, again: Value | None, carried: list[Value]
-    ) -> UnrolledRound:
+    ) -> UnrolledIteration:
         step = inner.builder.reshaped(inner.cast(number, DType.INT64), ())
         truth = inner.constant(True, DType.BOOL) if again is None else again
         own = dict(zip(moving, carried, strict=True))
@@ -147,38 +147,39 @@ def _rolled_loop(
         ])
         ends, parts = [results[i] for i in moving], results[len(states) :]
         if counted is not None:
-            return UnrolledRound(None, ends, parts)
+            return UnrolledIteration(None, ends, parts)
         held = _known(inner, following)
         if again is None and held is not True:
             raise _EndsByItselfError("")
         if again is not None and inner.builder.is_constant(following):
             following = inner.elementwise(LogicalAnd(), again, following)
-        return UnrolledRound(following, ends, parts)
+        return UnrolledIteration(following, ends, parts)
 
     outputs = [0] * (len(body.outputs) - 1 - len(states))
+    carried_on = [states[i] for i in moving]
     try:
-        if known is None:
+        if decided is None:
             raise _EndsByItselfError("")
-        found = rolled(node, Rolled(rounds, None, [states[i] for i in moving], outputs), read)
+        ends, parts = rolled(node, Rolled(iterations, None, carried_on, outputs), read)
     except _EndsByItselfError:
-        found = rolled(node, Rolled(rounds, condition, [states[i] for i in moving], outputs), read)
-    ends = dict(zip(moving, found[0], strict=True))
-    return [*(ends.get(i, state) for i, state in enumerate(states)), *found[1]]
+        ends, parts = rolled(node, Rolled(iterations, condition, carried_on, outputs), read)
+    end_of = dict(zip(moving, ends, strict=True))
+    return [*(end_of.get(i, state) for i, state in enumerate(states)), *parts]
 
 
 def _passed_on(body: GraphInfo, count: int) -> set[int]:
-    """Returns, for each state, whether the body returns it unchanged."""
+    """Returns the numbers of the states that the body returns unchanged."""
     source = {n.outputs[0]: n.inputs[0] for n in body.nodes if n.operator == "Identity"}
-    found = set[int]()
-    for i, (given, made) in enumerate(
+    unchanged = set[int]()
+    for i, (state, made) in enumerate(
         zip(body.inputs[2:], body.outputs[1 : 1 + count], strict=True)
     ):
         name = made.name
         while name in source:
             name = source[name]
-        if name == given.name:
-            found.add(i)
-    return found
+        if name == state.name:
+            unchanged.add(i)
+    return unchanged
 
 
 class _EndsByItselfError(CrtExportError):
@@ -245,16 +246,16 @@ def _rolled_scan(
 
     def read(
         inner: OnnxNode, nested: Nested, number: Value, _again: Value | None, carried: list[Value]
-    ) -> UnrolledRound:
+    ) -> UnrolledIteration:
         last = inner.constant([length - 1], DType.INT32)
         places = number, inner.elementwise(Sub(), last, number)
-        given = []
+        elements = []
         for part in parts:
             seen = nested.seen(part.value)
             index = inner.builder.reshape(places[bool(part.back)].tensor, ())
-            given.append(inner.emit(Gather(part.axis), inner.builder.arranged(seen), index))
-        results = node.walk.inline(node.graph("body"), [*carried, *given])
-        return UnrolledRound(None, results[: len(states)], results[len(states) :])
+            elements.append(inner.emit(Gather(part.axis), inner.builder.arranged(seen), index))
+        results = node.walk.inline(node.graph("body"), [*carried, *elements])
+        return UnrolledIteration(None, results[: len(states)], results[len(states) :])
 
     return rolled(node, Rolled(length, None, states, backwards), read)
 
@@ -278,9 +279,9 @@ def _distances(node: OnnxNode, body: GraphInfo, values: Sequence[Value]) -> Valu
     if len(rows) != 2 or len(samples) != 2 or rows[1] != samples[1]:
         return None
     constants = {data.name: data for data in body.initializers}
-    known = {body.inputs[0].name: "rows", body.inputs[1].name: "sample"}
+    meanings = {body.inputs[0].name: "rows", body.inputs[1].name: "sample"}
     for part in body.nodes:
-        of = [known.get(name, "") for name in part.inputs]
+        of = [meanings.get(name, "") for name in part.inputs]
         if part.operator == "Identity":
             result = of[0]
         elif part.operator == "Sub" and sorted(of) == ["rows", "sample"]:
@@ -294,8 +295,8 @@ def _distances(node: OnnxNode, body: GraphInfo, values: Sequence[Value]) -> Valu
             result = "distances" if axes == [(1,)] and kept == [0] else ""
         else:
             return None
-        known[part.outputs[0]] = result
-    if [known.get(output.name) for output in body.outputs] != ["rows", "distances"]:
+        meanings[part.outputs[0]] = result
+    if [meanings.get(output.name) for output in body.outputs] != ["rows", "distances"]:
         return None
     tensors = [node.builder.arranged(value) for value in values[::-1]]
     (made,) = node.builder.emit(SquaredDistance(), *tensors)
@@ -303,7 +304,8 @@ def _distances(node: OnnxNode, body: GraphInfo, values: Sequence[Value]) -> Valu
 
 
 def _batches(node: OnnxNode, count: int) -> list[Value]:
-    """Opset 8: the first axis of everything is the batch, the second the iteration."""
+    """Returns the results of each batch. In opset 8, the first axis of everything is the batch, the
+    second the iteration."""
     if node.optional(0) is not None:
         raise CrtExportError("lengths of sequences are not supported")
     values = [node.input(i) for i in range(1, len(node.inputs))]

@@ -175,7 +175,8 @@ def _volumes(node: OnnxNode, x: Value, batch: int) -> Value:
 
 @operator("ConvTranspose", inputs=(2, 3), image=True)
 def conv_transpose(node: OnnxNode) -> Value:
-    """Each input cell adds its window to the output; groups are separate convolutions."""
+    """Returns a transposed convolution: each input cell adds its window to the output. Groups are
+    separate convolutions."""
     x = node.input(0)
     w, bias = integer_weights(node, constant_weights(node, 1, x), node.optional(2))
     group = node.integer("group", 1)
@@ -217,7 +218,8 @@ def _transposed(
 def _transposed_volumes(
     node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
-    """Each plane is a sum of the results of some taps of the first axis."""
+    """Returns a transposed convolution of volumes: each plane is a sum of the results of some taps
+    of the first axis."""
     first, batch, depth, order = axes[0], x.shape[0], x.shape[2], channels_last(5)
     planes = _planes(node, x)
     found = joined(node, [

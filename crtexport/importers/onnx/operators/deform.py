@@ -18,7 +18,8 @@ from crtexport.support.errors import CrtExportError
 
 @operator("DeformConv", inputs=(3, 5), image=True, oldest=19)
 def deform_conv(node: OnnxNode) -> Value:
-    """The cells under all taps are sampled, then multiplied by the weights as a matrix."""
+    """Returns a deformable convolution: the cells under all taps are sampled, then multiplied by
+    the weights as a matrix."""
     x, offset, mask = node.input(0), node.input(2), node.optional(4)
     w = constant_weights(node, 1, x)
     if len(x.shape) != 4:

@@ -18,7 +18,8 @@ _log = logging.getLogger(__name__)
 
 @operator("NonMaxSuppression", inputs=(2, 5), oldest=10)
 def non_max_suppression(node: OnnxNode) -> Value:
-    """The result has the largest possible number of rows, which a note says; unused rows are -1."""
+    """Returns the selected boxes, int64[rows, 3]. There is the largest possible number of rows,
+    which a note says; unused rows are -1."""
     boxes, scores = node.input(0), node.input(1)
     most = int(node.number(2, "the most boxes of a class", 0))
     overlap = node.number(3, "the threshold of overlaps", 0)

@@ -114,8 +114,8 @@ def mean(node: OnnxNode) -> Value:
 
 @operator("Mod", inputs=(2, 2), follows=True)
 def modulo(node: OnnxNode) -> Value:
-    """Mod: with ``fmod`` the remainder has the sign of the dividend, as in C, else that of the
-    divisor."""
+    """Returns the remainder: with ``fmod`` it has the sign of the dividend, as in C, else that of
+    the divisor."""
     a, b = node.all()
     if not node.integer("fmod", 0):
         return pairwise(node, FloorMod(), _NUMBERS, a, b)
@@ -139,8 +139,8 @@ _POWERS: Mapping[float, tuple[Op, ...]] = {
 
 @operator("Pow", inputs=(2, 2), follows=True)
 def power(node: OnnxNode) -> Value:
-    """Computed in the base's type; constant float exponents become roots and products if possible.
-    """
+    """Returns powers in the base's type; constant float exponents become roots and products if
+    possible."""
     x, exponent = operands(node)
     if node.dtype(x) is FLOAT and node.builder.is_constant(exponent) and exponent.elements == 1:
         value = float(node.array(exponent, "the exponent").reshape(()))

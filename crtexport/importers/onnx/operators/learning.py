@@ -60,7 +60,7 @@ def scaler(node: OnnxNode) -> Value:
 
 @operator("Normalizer", domain=LEARNING)
 def normalizer(node: OnnxNode) -> Value:
-    """Rows divided by their norm; rows of norm 0 stay unchanged."""
+    """Returns rows divided by their norm; rows of norm 0 stay unchanged."""
     x = node.cast(node.input(0), DType.FLOAT32)
     last = (len(x.shape) - 1,)
     match node.text("norm", "MAX"):
@@ -152,7 +152,7 @@ def imputer(node: OnnxNode) -> Value:
 
 @operator("FeatureVectorizer", domain=LEARNING, inputs=(1, None))
 def feature_vector(node: OnnxNode) -> Value:
-    """All features side by side."""
+    """Returns all features side by side."""
     node.ignore("inputdimensions")
     parts = [node.builder.arranged(matrix(node, x)) for x in node.all()]
     return node.emit(Concatenation(1), *parts) if len(parts) > 1 else matrix(node, node.input(0))

@@ -28,7 +28,8 @@ _RULES = {
 
 @operator("LinearAttention", inputs=(3, 6), oldest=27)
 def linear_attention(node: OnnxNode) -> list[Value | None]:
-    """LinearAttention: each step of the sequence becomes its own nodes."""
+    """Returns the output and the state of LinearAttention: each step of the sequence becomes its
+    own nodes."""
     node.ignore("chunk_size")  # a hint
     several, shared = node.integer("q_num_heads"), node.integer("kv_num_heads")
     queries = split_heads(node, node.input(0), several)

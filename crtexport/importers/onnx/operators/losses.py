@@ -73,7 +73,7 @@ def log_likelihood(node: OnnxNode) -> Value:
 
 @operator("SoftmaxCrossEntropyLoss", inputs=(2, 3))
 def cross_entropy(node: OnnxNode) -> list[Value]:
-    """The second output is the logarithms of the probabilities."""
+    """Returns the loss, and the logarithms of the probabilities."""
     x = node.input(0)
     order = (0, *range(2, len(x.shape)), 1)
     logarithms = node.emit(LogSoftmax(), node.builder.arranged(x, order), order=order)

@@ -128,7 +128,7 @@ def product(node: OnnxNode, a: Value, b: Value) -> Value:
 
 @operator("Gemm", inputs=(2, 3))
 def gemm(node: OnnxNode) -> Value:
-    """alpha * A * B + beta * C; constant factors go into constants."""
+    """Returns alpha * A * B + beta * C; constant factors go into constants."""
     node.ignore("broadcast")  # of opset 6
     a = node.input(0)
     b, c = integer_weights(node, node.input(1), node.optional(2))
@@ -276,7 +276,7 @@ def _contracted(
 
 @operator("Det")
 def determinant(node: OnnxNode) -> Value:
-    """Of small matrices, by their first rows."""
+    """Returns the determinants of small matrices, expanded by their first rows."""
     x = node.input(0)
     size = x.shape[-1]
     if len(x.shape) < 2 or x.shape[-2] != size or size > _LARGEST_DETERMINANT:

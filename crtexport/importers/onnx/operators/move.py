@@ -46,7 +46,7 @@ def split(node: OnnxNode) -> list[Value]:
     """Splits into the given sizes, else into equal parts, one for each output."""
     x = node.input(0)
     axis = node.axis(node.integer("axis", 0), len(x.shape))
-    whole = x.shape[axis]
+    size = x.shape[axis]
     sizes: tuple[int, ...] = ()
     if node.version >= 13:
         sizes = () if node.optional(1) is None else node.integers(1, "the sizes")
@@ -56,8 +56,8 @@ def split(node: OnnxNode) -> list[Value]:
     if not sizes:
         if count < 1:
             raise CrtExportError("a split into no parts")
-        part = -(-whole // count)
-        sizes = tuple(max(min(part, whole - i * part), 0) for i in range(count))
+        part = -(-size // count)
+        sizes = tuple(max(min(part, size - i * part), 0) for i in range(count))
     tensor, order = node.builder.ordered(x)
     made = node.builder.emit(Split(order.index(axis), sizes), tensor)
     return [stored(t, node.type(t).shape, order) for t in made]

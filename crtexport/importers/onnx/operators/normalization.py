@@ -28,7 +28,8 @@ from crtexport.support.errors import CrtExportError
 
 @operator("BatchNormalization", inputs=(5, 5), follows=True)
 def batch_normalization(node: OnnxNode) -> Value:
-    """A factor and an addend for each channel, computed here from constant statistics."""
+    """Returns x times a factor plus an addend for each channel, both computed here from constant
+    statistics."""
     node.ignore("momentum", "spatial")
     if node.integer("training_mode", 0) or (node.version < 7 and not node.integer("is_test", 0)):
         raise CrtExportError("training is not supported: export the model for inference")
@@ -103,8 +104,8 @@ def instance_normalization(node: OnnxNode) -> Value:
 
 @operator("GroupNormalization", inputs=(3, 3), follows=True)
 def group_normalization(node: OnnxNode) -> Value:
-    """Before opset 21 scale and bias have an element for each group, from then on for each channel.
-    """
+    """Returns groups of channels normalized. Before opset 21 scale and bias have an element for
+    each group, from then on for each channel."""
     x, groups = node.input(0), node.integer("num_groups")
     node.ignore("stash_type")
     epsilon = node.real("epsilon", 1e-5)
@@ -137,7 +138,7 @@ def mean_variance(node: OnnxNode) -> Value:
 
 @operator("LpNormalization", follows=True)
 def lp_normalization(node: OnnxNode) -> Value:
-    """The result is 0 where a norm is 0."""
+    """Returns an axis divided by its norm, 0 where that is 0."""
     x, p = node.input(0), node.integer("p", 2)
     axis = node.axis(node.integer("axis", -1), len(x.shape))
     if p not in (1, 2):

@@ -100,8 +100,8 @@ def _answer(node: OnnxNode, tensor: int) -> Value:
 
 @operator("MaxPool", image=True)
 def max_pool(node: OnnxNode) -> Value | list[Value]:
-    """The second output has the positions of the largest elements, counted over all of the input;
-    ``storage_order`` 1 counts columns first."""
+    """Returns the largest element of each window, and their positions, counted over all of the
+    input; ``storage_order`` 1 counts columns first."""
     x, axes = node.input(0), _windows(node)
     by_columns = bool(node.integer("storage_order", 0))
     if len(node.info.outputs) > 1:
@@ -148,8 +148,8 @@ def _with_positions(
 
 @operator("AveragePool", image=True)
 def average_pool(node: OnnxNode) -> Value:
-    """``count_include_pad``: padded cells count as zeros, those that only ``ceil_mode`` adds don't.
-    """
+    """Returns the mean of each window. ``count_include_pad``: padded cells count as zeros, those
+    that only ``ceil_mode`` adds don't."""
     x, axes = node.input(0), _windows(node)
     counted = bool(node.integer("count_include_pad", 0))
     padded = counted and any(axis.before or axis.after for axis in axes)
@@ -184,7 +184,7 @@ def average_pool(node: OnnxNode) -> Value:
 
 @operator("LpPool", image=True)
 def lp_pool(node: OnnxNode) -> Value:
-    """The p-norm of each window."""
+    """Returns the p-norm of each window."""
     x, p = node.input(0), node.integer("p", 2)
     tensor = _channels_last(node, _power(node, x, p))
     total = _Taps(node, tensor, _windows(node), 0.0).joined(Add())

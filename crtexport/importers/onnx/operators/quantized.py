@@ -202,7 +202,8 @@ def dequantize_linear(node: OnnxNode) -> Value:
 
 @operator("DynamicQuantizeLinear", oldest=11)
 def dynamic_quantize_linear(node: OnnxNode) -> list[Value]:
-    """uint8, on a scale by which the range of the values, and 0, fit 255 steps."""
+    """Returns uint8 values, their scale and zero point; the range of the values, and 0, fit 255
+    steps of the scale."""
     x = node.input(0)
     axes = range(len(x.shape))
     low = node.elementwise(Minimum(), node.reduce(ReduceMin, x, axes, keep=False), node.like(0, x))

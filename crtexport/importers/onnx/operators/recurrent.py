@@ -47,7 +47,7 @@ _FUNCTIONS: dict[str, tuple[GateFunction, float | None, float | None]] = {
 _LENGTHS, _STATE, _CELLS, _PEEPHOLES = 4, 5, 6, 7
 
 
-class _Sizes(Struct, frozen=True):
+class _RecurrentSizes(Struct, frozen=True):
     steps: int
     batches: int
     depth: int
@@ -58,7 +58,7 @@ class _Sizes(Struct, frozen=True):
     """Batches are the first axis of ONNX's shapes (the attribute layout)."""
 
 
-def _sizes(node: OnnxNode, gates: int, direction: Direction) -> _Sizes:
+def _sizes(node: OnnxNode, gates: int, direction: Direction) -> _RecurrentSizes:
     x, w, r = node.input(0), node.input(1), node.input(2)
     if len(x.shape) != 3 or len(w.shape) != 3 or len(r.shape) != 3:
         raise CrtExportError("the input and its weights must have 3 dimensions")
@@ -74,7 +74,7 @@ def _sizes(node: OnnxNode, gates: int, direction: Direction) -> _Sizes:
     ):
         if value.shape != wanted:
             raise CrtExportError(f"{name} must have the shape {wanted}, found {value.shape}")
-    return _Sizes(steps, batches, depth, directions, units, gates, bool(layout))
+    return _RecurrentSizes(steps, batches, depth, directions, units, gates, bool(layout))
 
 
 def _direction(node: OnnxNode) -> Direction:
@@ -88,7 +88,9 @@ def _functions(node: OnnxNode, op: type[Recurrent], directions: int) -> dict[str
     """Returns the attributes with the activations of gates; parameters are listed for the functions
     that have some, in order."""
     names = node.texts("activations", ())
-    given = [list(node.reals("activation_alpha", ())), list(node.reals("activation_beta", ()))]
+    parameter_lists = [
+        list(node.reals(name, ())) for name in ("activation_alpha", "activation_beta")
+    ]
     count = directions * len(op.usual)
     if not names:
         return {}
@@ -101,9 +103,9 @@ def _functions(node: OnnxNode, op: type[Recurrent], directions: int) -> dict[str
         if found is None:
             raise CrtExportError(f"the activation {name!r} is unknown")
         kinds.append(found[0])
-        for own, values, default in zip(parameters, given, found[1:], strict=True):
+        for own, values, default in zip(parameters, parameter_lists, found[1:], strict=True):
             own.append(0.0 if default is None else values.pop(0) if values else default)
-    if any(given):
+    if any(parameter_lists):
         raise CrtExportError(f"more parameters than the activations {', '.join(names)} have")
     alpha, beta = parameters
     return {
@@ -112,7 +114,7 @@ def _functions(node: OnnxNode, op: type[Recurrent], directions: int) -> dict[str
     }
 
 
-def _by_unit(node: OnnxNode, value: Value, sizes: _Sizes) -> int:
+def _by_unit(node: OnnxNode, value: Value, sizes: _RecurrentSizes) -> int:
     """Returns weights (directions, gates * units, depth) as (directions, units, depth, gates)."""
     parts = node.builder.reshaped(
         value, (sizes.directions, sizes.gates, sizes.units, value.shape[2])
@@ -120,7 +122,7 @@ def _by_unit(node: OnnxNode, value: Value, sizes: _Sizes) -> int:
     return node.builder.arranged(parts, (0, 2, 3, 1))
 
 
-def _bias(node: OnnxNode, sizes: _Sizes, *, apart: bool) -> int:
+def _bias(node: OnnxNode, sizes: _RecurrentSizes, *, apart: bool) -> int:
     """Returns the sums of both biases as (directions, units, gates); with ``apart``, the last
     gate's of the state isn't added, but a gate of its own."""
     shape = (sizes.directions, sizes.gates + apart, sizes.units)
@@ -142,7 +144,7 @@ def _bias(node: OnnxNode, sizes: _Sizes, *, apart: bool) -> int:
     return node.builder.arranged(total, (0, 2, 1))
 
 
-def _peepholes(node: OnnxNode, sizes: _Sizes) -> int | None:
+def _peepholes(node: OnnxNode, sizes: _RecurrentSizes) -> int | None:
     given = node.optional(_PEEPHOLES)
     if given is None:
         return None
@@ -153,7 +155,7 @@ def _peepholes(node: OnnxNode, sizes: _Sizes) -> int | None:
     return node.builder.arranged(parts, (0, 2, 1))
 
 
-def _state(node: OnnxNode, index: int, sizes: _Sizes) -> int | None:
+def _state(node: OnnxNode, index: int, sizes: _RecurrentSizes) -> int | None:
     """Returns an initial state as (directions, batches, units)."""
     given = node.optional(index)
     if given is None:
@@ -165,18 +167,18 @@ def _state(node: OnnxNode, index: int, sizes: _Sizes) -> int | None:
     return node.builder.arranged(given, (1, 0, 2) if sizes.batch_first else None)
 
 
-def _lengths(node: OnnxNode, sizes: _Sizes) -> int | None:
+def _lengths(node: OnnxNode, sizes: _RecurrentSizes) -> int | None:
     """Returns the number of valid steps of each batch; None if all are valid."""
-    given = node.optional(_LENGTHS)
-    if given is None:
+    lengths = node.optional(_LENGTHS)
+    if lengths is None:
         return None
-    if given.shape != (sizes.batches,):
+    if lengths.shape != (sizes.batches,):
         raise CrtExportError(f"sequence_lens must have the shape ({sizes.batches},)")
-    if node.builder.is_constant(given) and all(
+    if node.builder.is_constant(lengths) and all(
         length >= sizes.steps for length in node.integers(_LENGTHS, "the lengths")
     ):
         return None
-    return node.builder.arranged(node.cast(given, DType.INT32))
+    return node.builder.arranged(node.cast(lengths, DType.INT32))
 
 
 def _read(
@@ -234,7 +236,7 @@ def lstm(node: OnnxNode) -> list[Value | None]:
 
 @operator("DynamicQuantizeLSTM", inputs=(12, 12), domain=MICROSOFT)
 def dynamic_quantize_lstm(node: OnnxNode) -> list[Value | None]:
-    """An LSTM with weights of integers, (directions, depth, gates * units)."""
+    """Returns the outputs of an LSTM with integer weights, (directions, depth, gates * units)."""
     _log.warning(
         "input and state of %s stay floats, which ONNX Runtime rounds to 8 bits at each step",
         node.info.name or "DynamicQuantizeLSTM",

@@ -130,7 +130,8 @@ def _each(node: OnnxNode, x: Value) -> Value:
 
 @operator("ArgMax", "ArgMin", follows=True)
 def position(node: OnnxNode) -> Value:
-    """``select_last_index`` searches from the end."""
+    """Returns the position of the largest or smallest element of an axis; ``select_last_index``
+    searches from the end."""
     x = node.input(0)
     rank = len(x.shape)
     axis = node.axis(node.integer("axis", 0), rank)

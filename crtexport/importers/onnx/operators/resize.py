@@ -30,7 +30,7 @@ _TOGETHER = 4
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 
 
-class _Sizes(Struct, frozen=True):
+class _AxisSizes(Struct, frozen=True):
     """Some axes, with their sizes in the output, and scales."""
 
     axes: tuple[int, ...]
@@ -54,8 +54,9 @@ def resize(node: OnnxNode) -> Value:
     mode = checked(node.text("mode", "nearest"), MODES, "the mode")
     if node.version == 10:
         everything = tuple(range(len(x.shape)))
-        found = _scaled(x, everything, node.floats(1, "the scales"))
-        return _resized(node, x, found, Resizing(mode, "asymmetric", "floor", -0.75, False, False))
+        target_sizes = _scaled(x, everything, node.floats(1, "the scales"))
+        resizing = Resizing(mode, "asymmetric", "floor", -0.75, False, False)
+        return _resized(node, x, target_sizes, resizing)
     coordinates = node.text("coordinate_transformation_mode", "half_pixel")
     resizing = Resizing(
         mode, checked(coordinates, COORDINATES, "coordinate_transformation_mode"),
@@ -70,32 +71,32 @@ def resize(node: OnnxNode) -> Value:
     )
     sizes = _given(node, 3)
     if sizes:
-        found = _sized(x, axes, tuple(int(size) for size in sizes), policy)
+        target_sizes = _sized(x, axes, tuple(int(size) for size in sizes), policy)
     else:
-        found = _scaled(x, axes, _given(node, 2))
+        target_sizes = _scaled(x, axes, _given(node, 2))
     region = _given(node, 1) if coordinates == "tf_crop_and_resize" else ()
     if coordinates == "tf_crop_and_resize" and len(region) != 2 * len(axes):
         raise CrtExportError(f"a region of {len(region)} numbers for {len(axes)} axes")
-    return _resized(node, x, found, resizing, region, outside)
+    return _resized(node, x, target_sizes, resizing, region, outside)
 
 
 def _given(node: OnnxNode, index: int) -> tuple[float, ...]:
     return () if node.optional(index) is None else node.floats(index, "scales, sizes and region")
 
 
-def _scaled(x: Value, axes: tuple[int, ...], scales: Sequence[float]) -> _Sizes:
+def _scaled(x: Value, axes: tuple[int, ...], scales: Sequence[float]) -> _AxisSizes:
     if len(scales) != len(axes) or not all(0 < scale < np.inf for scale in scales):
         raise CrtExportError(f"scales {list(scales)} for {len(axes)} axes")
     sizes = tuple(
         int(np.floor(np.float32(scale) * np.float32(x.shape[axis])))
         for axis, scale in zip(axes, scales, strict=True)
     )
-    return _Sizes(axes, sizes, tuple(scales))
+    return _AxisSizes(axes, sizes, tuple(scales))
 
 
-def _sized(x: Value, axes: tuple[int, ...], sizes: tuple[int, ...], policy: str) -> _Sizes:
-    """The policies take one scale for all axes, so that the image fits into the sizes, or covers
-    them."""
+def _sized(x: Value, axes: tuple[int, ...], sizes: tuple[int, ...], policy: str) -> _AxisSizes:
+    """Returns the axes with their sizes and scales. The policies take one scale for all axes, so
+    that the image fits into the sizes, or covers them."""
     given = tuple(x.shape[axis] for axis in axes)
     if len(sizes) != len(axes) or min(sizes) < 1 or 0 in given:
         raise CrtExportError(f"sizes {list(sizes)} for {list(given)}")
@@ -104,11 +105,11 @@ def _sized(x: Value, axes: tuple[int, ...], sizes: tuple[int, ...], policy: str)
         scale = min(scales) if policy == "not_larger" else max(scales)
         scales = (scale,) * len(axes)
         sizes = tuple(int(np.floor(scale * old + 0.5)) for old in given)
-    return _Sizes(axes, sizes, scales)
+    return _AxisSizes(axes, sizes, scales)
 
 
 def _resized(
-    node: OnnxNode, x: Value, sizes: _Sizes, resizing: Resizing, region: Sequence[float] = (),
+    node: OnnxNode, x: Value, sizes: _AxisSizes, resizing: Resizing, region: Sequence[float] = (),
     outside: float = 0.0,
 ) -> Value:
     tables: dict[int, ResampleTable] = {}

@@ -16,7 +16,7 @@ from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-class UnrolledRound(Struct, frozen=True):
+class UnrolledIteration(Struct, frozen=True):
     """The results of one iteration: the condition of the next one, None for true; the states; and
     its part of each output that has one part for each iteration."""
 
@@ -25,7 +25,7 @@ class UnrolledRound(Struct, frozen=True):
     parts: list[Value]
 
 
-Body = Callable[[OnnxNode, Nested, Value, "Value | None", list[Value]], UnrolledRound]
+Body = Callable[[OnnxNode, Nested, Value, "Value | None", list[Value]], UnrolledIteration]
 """Reads a body. It is given the number of the round (int32, of shape (1,)), the condition if that
 is computed, and the states."""
 
@@ -45,7 +45,7 @@ def rolled(node: OnnxNode, loop: Rolled, body: Body) -> tuple[list[Value], list[
     """Returns the states behind a loop, and its outputs with a part for each round along their
     first axis.
 
-    Raises CrtExportError where a body can't be one graph for all rounds.
+    Raises CrtExportError where a body can't be one graph for all iterations.
     """
     builder = node.builder
     first = [node.constant([0, 0], DType.INT32), *filter(None, [loop.condition]), *loop.states]
@@ -96,7 +96,7 @@ def _number(inner: OnnxNode, place: Value) -> Value:
     return number
 
 
-def _again(done: UnrolledRound) -> Value:
+def _again(done: UnrolledIteration) -> Value:
     if done.again is None:
         raise CrtExportError("a loop whose body says that it ends always or never")
     return done.again

@@ -81,7 +81,7 @@ def sampled(node: OnnxNode, x: Value, places: Value, op: Sample) -> Value:
 
 @operator("AffineGrid", inputs=(2, 2))
 def affine_grid(node: OnnxNode) -> Value:
-    """The positions of all pixels, transformed by a matrix for each image."""
+    """Returns the positions of all pixels, transformed by a matrix for each image."""
     theta, shape = node.input(0), node.integers(1, "the size")
     sizes, corners = shape[2:], bool(node.integer("align_corners", 0))
     if len(sizes) not in (2, 3) or theta.shape != (shape[0], len(sizes), len(sizes) + 1) or (
@@ -133,8 +133,8 @@ def max_unpool(node: OnnxNode) -> Value:
 
 @operator("RoiAlign", inputs=(3, 3), image=True)
 def roi_align(node: OnnxNode) -> Value:
-    """The mean of samples in each cell of a region; or, as runtimes have it, the largest of the
-    products that a sample is the sum of."""
+    """Returns the mean of samples in each cell of a region; or, as runtimes compute it, the largest
+    of the products that a sample is the sum of."""
     x, rois, batch = node.all()
     if len(x.shape) != 4 or rois.shape != (batch.elements, 4):
         raise CrtExportError(f"regions {rois.shape} of {batch.elements} images {x.shape}")
@@ -154,14 +154,14 @@ def roi_align(node: OnnxNode) -> Value:
         _samples(node, rois, (1 - axis, 3 - axis), cells[axis] * ratio, scale, half=half)
         for axis in (0, 1)
     ]
-    whole = (rois.shape[0], *(line.shape[1] for line in lines), 1)
+    grid = (rois.shape[0], *(line.shape[1] for line in lines), 1)
     spread = []
     for axis, line in enumerate(lines):
-        shape = tuple(n if i in (0, axis + 1) else 1 for i, n in enumerate(whole))
+        shape = tuple(n if i in (0, axis + 1) else 1 for i, n in enumerate(grid))
         there = node.builder.arranged(node.builder.reshaped(line, shape))
-        spread.append(node.emit(BroadcastTo(whole), there))
+        spread.append(node.emit(BroadcastTo(grid), there))
     inside = _inside(node, spread, x.shape[2:])
-    images = 1 if x.shape[0] == 1 else whole[0]
+    images = 1 if x.shape[0] == 1 else grid[0]
     if images > 1:
         order = channels_last(4)
         x = node.emit(
@@ -173,9 +173,9 @@ def roi_align(node: OnnxNode) -> Value:
         places = node.emit(
             Concatenation(3), *(node.builder.arranged(line) for line in reversed(lines))
         )
-        places = node.builder.reshaped(places, (images, prod(whole) // images, 2))
+        places = node.builder.reshaped(places, (images, prod(grid) // images, 2))
         found = sampled(node, x, places, Sample(interpolation, Outside.BORDER))
-        return node.builder.reshaped(found, (*whole[:3], x.shape[1]))
+        return node.builder.reshaped(found, (*grid[:3], x.shape[1]))
 
     if mode == "avg":
         made = pixels(spread, Interpolation.LINEAR)
@@ -183,10 +183,10 @@ def roi_align(node: OnnxNode) -> Value:
         made = _largest_product(node, spread, x.shape[2:], pixels)
     made = node.elementwise(Mul(), made, inside)
     parts = node.builder.reshaped(
-        made, (whole[0], cells[0], ratio, cells[1], ratio, x.shape[1])
+        made, (grid[0], cells[0], ratio, cells[1], ratio, x.shape[1])
     )
     joined = node.reduce(Mean if mode == "avg" else ReduceMax, parts, (2, 4))
-    result = node.builder.reshaped(joined, (whole[0], *cells, x.shape[1]))
+    result = node.builder.reshaped(joined, (grid[0], *cells, x.shape[1]))
     return result.transposed((0, 3, 1, 2))
 
 

@@ -57,10 +57,11 @@ def scatter_elements(node: OnnxNode) -> Value:
     reduction = _reduction(node)
     order = x.order or tuple(range(len(x.shape)))
 
-    def put(data: Value, new: Value) -> Value:
+    def put(data: Value, updates: Value) -> Value:
         return node.emit(
             ScatterElements(order.index(axis), reduction), node.builder.arranged(data, order),
-            node.builder.arranged(indices, order), node.builder.arranged(new, order), order=order,
+            node.builder.arranged(indices, order), node.builder.arranged(updates, order),
+            order=order,
         )
 
     if reduction is Reduction.NONE:
@@ -74,10 +75,10 @@ def scatter_nd(node: OnnxNode) -> Value:
     reduction = _reduction(node)
     places = wrapped(node, indices, x.shape[: indices.shape[-1]])
 
-    def put(data: Value, new: Value) -> Value:
+    def put(data: Value, updates: Value) -> Value:
         return node.emit(
             ScatterNd(reduction), node.builder.arranged(data), node.builder.arranged(places),
-            node.builder.arranged(new),
+            node.builder.arranged(updates),
         )
 
     if reduction is Reduction.NONE:
@@ -101,7 +102,7 @@ def top_k(node: OnnxNode) -> list[Value]:
 
 @operator("OneHot", inputs=(3, 3))
 def one_hot(node: OnnxNode) -> Value:
-    """The values are off and on; an index outside of the depth gives a row of off."""
+    """Returns rows of off with one on; an index outside of the depth gives a row of off."""
     indices, values = node.input(0), node.input(2)
     depth = int(node.number(1, "the depth"))
     axis = node.axis(node.integer("axis", -1), len(indices.shape) + 1)
@@ -123,7 +124,7 @@ def one_hot(node: OnnxNode) -> Value:
 
 @operator("Trilu", inputs=(1, 2), follows=True)
 def triangle(node: OnnxNode) -> Value:
-    """The upper or lower triangle of matrices; the rest is 0."""
+    """Returns the upper or lower triangle of matrices; the rest is 0."""
     x = node.input(0)
     if len(x.shape) < 2:
         raise CrtExportError(f"{x.shape} is no matrix")

@@ -20,7 +20,7 @@ def identity(node: OnnxNode) -> Value:
 
 @operator("Dropout", inputs=(1, 3), follows=True)
 def dropout(node: OnnxNode) -> Sequence[Value]:
-    """Dropout does nothing outside of training."""
+    """Returns the input, since dropout does nothing outside of training, and a mask of ones."""
     node.ignore("ratio", "seed")
     training = node.optional(2) is not None and node.number(2, "training_mode")
     if training or (node.version < 7 and not node.integer("is_test", 0)):
@@ -38,7 +38,8 @@ def _all_true(node: OnnxNode, x: Value) -> Value:
 
 @operator("Reshape", inputs=(2, 2))
 def reshape(node: OnnxNode) -> Value:
-    """A size of 0 is the input's (unless ``allowzero``), -1 is computed from the others."""
+    """Returns the input in another shape. A size of 0 is the input's (unless ``allowzero``), -1 is
+    computed from the others."""
     x, sizes = node.input(0), list(node.integers(1, "the shape"))
     if not node.integer("allowzero", 0):
         for place, size in enumerate(sizes):

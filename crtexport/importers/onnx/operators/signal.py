@@ -67,7 +67,7 @@ def mel_weight_matrix(node: OnnxNode) -> Value:
 
 @operator("DFT", inputs=(1, 3), oldest=17)
 def dft(node: OnnxNode) -> Value:
-    """A product with a constant matrix, of real numbers or of pairs."""
+    """Returns the product with a constant matrix, of real numbers or of pairs."""
     x = node.input(0)
     rank = len(x.shape)
     axis = int(node.number(2, "the axis", -2)) if node.version >= 20 else node.integer("axis", 1)
@@ -79,23 +79,24 @@ def dft(node: OnnxNode) -> Value:
     size, parts = x.shape[axis], x.shape[-1]
     whole = backwards and half  # of which the other half is the conjugate
     length = int(node.number(1, "the length", 2 * (size - 1) if whole else size))
-    given = min(size, length // 2 + 1 if whole else length)
-    if length < 1 or 4 * given * length > _MOST:
-        raise CrtExportError(f"a DFT of {length} elements, as a matrix of {given} rows")
-    matrix = _fourier(given, length, backwards=backwards, half=half)[:, :parts]
+    samples = min(size, length // 2 + 1 if whole else length)
+    if length < 1 or 4 * samples * length > _MOST:
+        raise CrtExportError(f"a DFT of {length} elements, as a matrix of {samples} rows")
+    matrix = _fourier(samples, length, backwards=backwards, half=half)[:, :parts]
     order = (*(a for a in range(rank) if a not in (axis, rank - 1)), axis, rank - 1)
-    rows = section(node, x, axis, 0, given).transposed(order)
+    rows = section(node, x, axis, 0, samples).transposed(order)
     front = rows.shape[:-2]
-    flat = node.builder.reshaped(rows, (*front, given * parts))
+    flat = node.builder.reshaped(rows, (*front, samples * parts))
     columns = matrix.shape[2:]
-    table = node.constant(matrix.reshape(given * parts, -1), node.dtype(x))
+    table = node.constant(matrix.reshape(samples * parts, -1), node.dtype(x))
     made = node.builder.reshaped(fully_connected(node, flat, table, None), (*front, *columns))
     return made.transposed([order.index(a) for a in range(rank)])
 
 
 @operator("STFT", inputs=(2, 4), oldest=17)
 def stft(node: OnnxNode) -> Value:
-    """A convolution along the samples, whose filters are the rows of a DFT times the window."""
+    """Returns a convolution along the samples, whose filters are the rows of a DFT times the
+    window."""
     x, step = node.input(0), int(node.number(1, "the frame step"))
     x = node.builder.reshaped(x, (*x.shape, 1)) if len(x.shape) == 2 else x
     if len(x.shape) != 3 or x.shape[2] not in (1, 2):

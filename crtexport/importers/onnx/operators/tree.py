@@ -154,7 +154,8 @@ def regressor(node: OnnxNode) -> Value:
 
 @operator("TreeEnsembleClassifier", domain=LEARNING)
 def classifier(node: OnnxNode) -> list[Value]:
-    """There is one score if all weights belong to one of two classes."""
+    """Returns the classes and their scores. There is one score if all weights belong to one of two
+    classes."""
     labels = class_labels(node, "classlabels_strings", "classlabels_int64s")
     branches, names = _branches(node)
     ids, base = set(node.numbers("class_ids", ())), _floats(node, "base_values")

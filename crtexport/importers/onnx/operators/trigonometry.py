@@ -34,7 +34,7 @@ def erf(node: OnnxNode) -> Value:
 
 @operator("Erfc")
 def erfc(node: OnnxNode) -> Value:
-    """Not in the standard, but tf2onnx writes it for Keras' gelu."""
+    """Returns 1 - erf(x). It isn't in the standard, but tf2onnx writes it for Keras' gelu."""
     rest = node.unary(Erf(), node.input(0))
     return node.elementwise(Sub(), node.like(1, rest), rest)
 
@@ -52,8 +52,8 @@ def tan(node: OnnxNode) -> Value:
 
 @operator("Asin", "Acos", follows=True)
 def arc(node: OnnxNode) -> Value:
-    """Asin and Acos, through the arctangent: asin(x) = atan(x / sqrt((1 - x)(1 + x))), acos(x) =
-    2 atan(sqrt((1 - x) / (1 + x)))."""
+    """Returns arcsine or arccosine, through the arctangent: asin(x) = atan(x / sqrt((1 - x)(1 +
+    x))), acos(x) = 2 atan(sqrt((1 - x) / (1 + x)))."""
     x = node.input(0)
     one = node.like(1, x)
     below, above = node.elementwise(Sub(), one, x), node.elementwise(Add(), one, x)
@@ -79,14 +79,14 @@ def cosh(node: OnnxNode) -> Value:
 
 @operator("Sinh", follows=True)
 def sinh(node: OnnxNode) -> Value:
-    """tanh(x) * cosh(x), which is accurate near 0."""
+    """Returns tanh(x) * cosh(x), which is accurate near 0."""
     x = node.input(0)
     return node.elementwise(Mul(), node.unary(Tanh(), x), _cosh(node, x))
 
 
 @operator("Asinh", follows=True)
 def asinh(node: OnnxNode) -> Value:
-    """log(1 + x + x² / (1 + sqrt(1 + x²))) of the magnitude."""
+    """Returns log(1 + x + x² / (1 + sqrt(1 + x²))) of the magnitude, with the sign."""
     x = node.input(0)
     size, square, one = node.unary(Abs(), x), node.unary(Square(), x), node.like(1, x)
     root = node.unary(Sqrt(), node.elementwise(Add(), square, one))
@@ -98,7 +98,7 @@ def asinh(node: OnnxNode) -> Value:
 
 @operator("Acosh", follows=True)
 def acosh(node: OnnxNode) -> Value:
-    """log(1 + t + sqrt(t² + 2t)) for t = x - 1."""
+    """Returns log(1 + t + sqrt(t² + 2t)) for t = x - 1."""
     x = node.input(0)
     t = node.elementwise(Sub(), x, node.like(1, x))
     inner = node.elementwise(Mul(), t, node.elementwise(Add(), t, node.like(2, x)))
@@ -107,7 +107,7 @@ def acosh(node: OnnxNode) -> Value:
 
 @operator("Atanh", follows=True)
 def atanh(node: OnnxNode) -> Value:
-    """log(1 + 2x / (1 - x)) / 2."""
+    """Returns log(1 + 2x / (1 - x)) / 2."""
     x = node.input(0)
     twice = node.elementwise(Add(), x, x)
     ratio = node.elementwise(Div(), twice, node.elementwise(Sub(), node.like(1, x), x))

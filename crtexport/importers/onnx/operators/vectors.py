@@ -92,7 +92,8 @@ def regressor(node: OnnxNode) -> Value:
 
 @operator("SVMClassifier", domain=LEARNING)
 def classifier(node: OnnxNode) -> list[Value]:
-    """Each pair of classes has a decision, which is a vote for one of them."""
+    """Returns the classes and their scores. Each pair of classes has a decision, which is a vote
+    for one of them."""
     x = matrix(node, node.input(0))
     labels = class_labels(node, "classlabels_strings", "classlabels_ints")
     transform, classes = node.text("post_transform", "NONE"), len(labels)

@@ -34,17 +34,18 @@ _MOST = 255
 def matmul_integer(node: OnnxNode) -> Value:
     a, b, zero = _centred(node, rows=True), node.input(1), node.optional(3)
     rank = len(b.shape)
-    known = node.builder.is_constant(b) and (zero is None or (
+    constant = node.builder.is_constant(b) and (zero is None or (
         node.builder.is_constant(zero) and zero.elements in (1, b.shape[-1])
     ))
 
     def multiplied(first: int, count: int) -> Value:
         rows = section(node, b, max(rank - 2, 0), first, count)
-        real = _real(node, rows, zero, rank - 1) if known else _difference(node, rows, zero)
+        real = _real(node, rows, zero, rank - 1) if constant else _difference(node, rows, zero)
         return node.read_as("MatMul", (section(node, a, len(a.shape) - 1, first, count), real))
 
     depth = a.shape[-1]
-    if known and rank > 1 and prod(b.shape[:-2]) == 1 and _sums(node, b, zero) <= _EXACT // _MOST:
+    whole = constant and rank > 1 and prod(b.shape[:-2]) == 1
+    if whole and _sums(node, b, zero) <= _EXACT // _MOST:
         return _whole(node, multiplied(0, depth))
     return _in_parts(node, depth, _EXACT // _MOST**2, multiplied)
 

@@ -79,7 +79,7 @@ def window_axes(
     axes = len(image)
     strides, spread = _attribute(node, "strides", axes), _attribute(node, "dilations", axes)
     pads = _pads(node, axes)
-    found = []
+    padded_axes = []
     for axis in range(axes):
         size, taps, stride, by = image[axis], kernel[axis], strides[axis], spread[axis]
         extent = (taps - 1) * by + 1
@@ -96,8 +96,8 @@ def window_axes(
                 count += 1
         # What the last window reaches, no more and no less.
         after = max((count - 1) * stride + extent - size - pair[0], 0)
-        found.append(PaddedAxis(taps, stride, by, pair[0], after, count, pair[1]))
-    return found
+        padded_axes.append(PaddedAxis(taps, stride, by, pair[0], after, count, pair[1]))
+    return padded_axes
 
 
 def as_window(axes: Sequence[PaddedAxis]) -> WindowAttributes:
@@ -140,26 +140,26 @@ def transposed_axes(
     _check_kernel(node, kernel)
     strides, spread = _attribute(node, "strides", axes), _attribute(node, "dilations", axes)
     extra = node.numbers("output_padding", (0,) * axes)
-    wanted = node.numbers("output_shape", ())
-    if len(extra) != axes or len(wanted) not in (0, axes, axes + 2):
-        raise CrtExportError(f"output_padding {list(extra)}, output_shape {list(wanted)}")
-    wanted = wanted[-axes:] if wanted else ()
+    output_shape = node.numbers("output_shape", ())
+    if len(extra) != axes or len(output_shape) not in (0, axes, axes + 2):
+        raise CrtExportError(f"output_padding {list(extra)}, output_shape {list(output_shape)}")
+    output_shape = output_shape[-axes:] if output_shape else ()
     pads = _pads(node, axes)
-    found = []
+    padded_axes = []
     for axis in range(axes):
         stride = strides[axis]
         extent = (kernel[axis] - 1) * spread[axis] + 1
-        whole = (image[axis] - 1) * stride + extent + extra[axis]
-        if wanted:
-            before, after = halves(max(whole - wanted[axis], 0), node)
+        unpadded = (image[axis] - 1) * stride + extent + extra[axis]
+        if output_shape:
+            before, after = halves(max(unpadded - output_shape[axis], 0), node)
             upper = node.text("auto_pad", "NOTSET") == "SAME_UPPER"
             pair = (before, after) if upper else (max(before, after), min(before, after))
-            size = wanted[axis]
+            size = output_shape[axis]
         elif pads is None:
             size = image[axis] * stride
-            pair = halves(max(whole - size, 0), node)
+            pair = halves(max(unpadded - size, 0), node)
         else:
             pair = pads[axis]
-            size = whole - sum(pair)
-        found.append(PaddedAxis(kernel[axis], stride, spread[axis], *pair, size))
-    return found
+            size = unpadded - sum(pair)
+        padded_axes.append(PaddedAxis(kernel[axis], stride, spread[axis], *pair, size))
+    return padded_axes

@@ -2,7 +2,7 @@
 
 Accesses of a buffer whose indices differ by constants share a pointer. It is set where what it
 depends on is known: before all loops, as an argument, or in the body of one; loops within move it
-by the same number of bytes in each turn.
+by the same number of bytes in each iteration.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     Argument,
     Block,
-    Constant,
+    ConstantRegister,
     Instruction,
     Loop,
-    Memory,
+    MemoryOperand,
     Node,
     Register,
     UnsupportedError,
@@ -34,9 +34,10 @@ from crtexport.kir.text import expression
 LEAST_OFFSET, MOST_OFFSET = -255, 4095
 """Of an access of a byte, half word or word."""
 
-Symbol = Loop | kir.Var | kir.Binary | Register
-"""The number of a loop's turn, a variable or a quotient from outside, or a value that is computed
-inside."""
+Outside = kir.Var | kir.Binary
+"""A variable or a quotient from outside."""
+Symbol = Loop | Outside | Register
+"""The number of a loop's iteration, what is from outside, or a value that is computed inside."""
 
 
 class Linear(Struct, frozen=True):
@@ -46,7 +47,7 @@ class Linear(Struct, frozen=True):
     constant: int = 0
 
     def plus(self, other: Linear, factor: int = 1) -> Linear:
-        """The sum of this and ``factor`` times the other."""
+        """Returns the sum of this and ``factor`` times the other."""
         terms = dict(self.terms)
         for symbol, times in other.terms:
             terms[symbol] = terms.get(symbol, 0) + factor * times
@@ -54,7 +55,7 @@ class Linear(Struct, frozen=True):
         return Linear(tuple(sorted(kept, key=_order)), self.constant + factor * other.constant)
 
     def times(self, factor: int) -> Linear:
-        """The product with a number."""
+        """Returns the product with a number."""
         return Linear().plus(self, factor)
 
 
@@ -69,10 +70,10 @@ def _order(term: tuple[Symbol, int]) -> tuple[str, int]:
 
 
 class Pointer(Struct, eq=False):
-    """``register`` holds the address of a buffer's element in the turn of each loop that is going
-    on, or ``origin`` bytes behind; ``steps``: bytes by which it moves with a turn of each loop. It
-    is set in the body of ``home``; ``first``: the index with which it begins, where that is known
-    outside."""
+    """``register`` holds the address of a buffer's element in the current iteration of each
+    loop, or ``origin`` bytes behind; ``steps``: bytes by which an iteration of each loop moves it.
+    It is set in the body of ``home``; ``first``: the index with which it begins, where that is
+    known outside."""
 
     buffer: Buffer
     register: Register
@@ -83,7 +84,7 @@ class Pointer(Struct, eq=False):
 
     def serves(self, steps: dict[Loop, int], offset: int, around: Sequence[Loop]) -> bool:
         """Returns whether an access in the loops ``around``, which moves by ``steps`` with their
-        turns, is near, and the pointer moves so, too."""
+        iterations, is near, and the pointer moves so, too."""
         return LEAST_OFFSET <= offset - self.origin <= MOST_OFFSET and all(
             self.steps.get(loop, steps.get(loop, 0)) == steps.get(loop, 0)
             for loop in around if loop.depth > self.home.depth
@@ -98,6 +99,7 @@ class Addresses:
         self.arguments: list[Argument] = []
         self.home_of: dict[Register, Loop] = {}  # where a value is computed
         self.owners: dict[Register, Pointer] = {}
+        self.element_sizes: dict[str, int] = {}  # bytes, by buffer
         self._pointers: dict[object, list[Pointer]] = {}
         self._outside: dict[object, Register] = {}
 
@@ -105,13 +107,13 @@ class Addresses:
 
     def memory(
         self, buffer: Buffer, index: Linear, size: int, around: Sequence[Loop]
-    ) -> Memory:
+    ) -> MemoryOperand:
         """Returns the place of an access of ``size`` bytes in the loops ``around``."""
-        each = buffer.dtype.itemsize
+        each = self.element_sizes[buffer.name] = buffer.dtype.itemsize
         offset = index.constant * each
         steps = {one: times * each for one, times in index.terms if isinstance(one, Loop)}
         home = self._home(index.terms)
-        # What a pointer begins with: all but the turns of loops in which it moves.
+        # What a pointer begins with: all but the iterations of loops in which it moves.
         key = buffer.name, tuple(
             (one, times) for one, times in index.terms
             if not isinstance(one, Loop) or one.depth <= home.depth
@@ -126,13 +128,13 @@ class Addresses:
         for loop in around:
             if loop.depth > pointer.home.depth:
                 pointer.steps[loop] = steps.get(loop, 0)
-        return Memory(
+        return MemoryOperand(
             buffer.name, (buffer.name, index.terms), offset, pointer.register,
             offset - pointer.origin, size,
         )
 
     def _home(self, terms: tuple[tuple[Symbol, int], ...]) -> Loop:
-        """The innermost loop in which a value among ``terms`` is computed."""
+        """Returns the innermost loop in which a value among ``terms`` is computed."""
         found = (self.home_of[one] for one, _ in terms if isinstance(one, Register))
         return max(found, key=lambda loop: loop.depth, default=self.root)
 
@@ -147,7 +149,7 @@ class Addresses:
             self.arguments.append(Argument(base, buffer.name, first))
             return Pointer(buffer, base, self.root, {}, origin, first)
         values = inside + [
-            (self.turn(loop), times * each) for loop, times in terms
+            (self.iteration(loop), times * each) for loop, times in terms
             if isinstance(loop, Loop) and loop.depth <= home.depth
         ]
         register = self.argument(buffer.name, first)
@@ -165,19 +167,19 @@ class Addresses:
         elif times == 1 << shift:
             made = Instruction(f"add {{w}}, {{0}}, {{1}}, lsl #{shift}", (result,), (base, value))
         else:
-            factor = Constant("factor", value=times)
+            factor = ConstantRegister("factor", value=times)
             made = Instruction(
                 "mla {w}, {1}, {2}, {0}", (result,), (base, value, factor), adds=base
             )
         home.block.body.append(made)
         return result
 
-    def turn(self, loop: Loop) -> Register:
-        """Returns where a loop's turns are counted."""
-        if loop.turn is None:
-            loop.turn = Register("turn")
-            self.home_of[loop.turn] = loop
-        return loop.turn
+    def iteration(self, loop: Loop) -> Register:
+        """Returns the register that counts a loop's iterations."""
+        if loop.iteration is None:
+            loop.iteration = Register("iteration")
+            self.home_of[loop.iteration] = loop
+        return loop.iteration
 
     def argument(self, buffer: str, index: Expr) -> Register:
         """Returns what is given from outside."""
@@ -192,7 +194,7 @@ class Addresses:
     @staticmethod
     def outside(terms: tuple[tuple[Symbol, int], ...]) -> Expr:
         """Returns the sum of those ``terms`` that are from outside, as Kernel IR."""
-        found = [(one, times) for one, times in terms if isinstance(one, kir.Var | kir.Binary)]
+        found = [(one, times) for one, times in terms if isinstance(one, Outside)]
         result: Expr = const(0)
         for symbol, times in found:
             result = add(result, mul(symbol, const(times)))
@@ -206,8 +208,8 @@ class Addresses:
 
     def _inside(self, loop: Loop, around: list[Loop]) -> list[Pointer]:
         """Goes through a loop's body; ``around`` are those around it, it among them. Returns the
-        pointers that are moved with its turns although only copies are used."""
-        ahead: dict[Pointer, int] = {}  # bytes by which pointers are further than accesses want
+        pointers that its iterations move although only copies are used."""
+        ahead: dict[Pointer, int] = {}  # bytes by which pointers are further than accesses need
         kept: list[Pointer] = []  # of which loops within move copies
         tail: list[Instruction] = []
         body, loop.body = loop.body, []
@@ -239,7 +241,7 @@ class Addresses:
         return kept
 
     def _used(self, nodes: list[Node]) -> list[Pointer]:
-        """The pointers of accesses, in their order."""
+        """Returns the pointers of accesses, in their order."""
         bases = (one.memory.base for one in instructions(nodes) if one.memory is not None)
         return list(dict.fromkeys(self.owners[base] for base in bases if base in self.owners))
 
@@ -261,7 +263,7 @@ class Addresses:
                 pointer = self._copied(pointer, inner, loop, around)  # noqa: PLW2901
             elif again or pointer.home is loop:
                 ahead[pointer] = step * times
-            if inner.end is None and pointer.first is not None and inner.turn is None:
+            if inner.end is None and pointer.first is not None and inner.iteration is None:
                 fixed = not any(pointer.steps.get(one, 0) for one in around)
                 if fixed:
                     self._end_by(pointer, inner, step)
@@ -285,7 +287,7 @@ class Addresses:
         return copied
 
     def _end_by(self, pointer: Pointer, inner: Loop, step: int) -> None:
-        """Lets a loop end where a pointer has gone through all of its turns."""
+        """Lets a loop end where a pointer has gone through all of its iterations."""
         each = pointer.buffer.dtype.itemsize
         if step % each or pointer.first is None:
             raise UnsupportedError("a pointer moves by parts of elements")

@@ -13,21 +13,23 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
 from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     STACK,
     Block,
     Branch,
-    Constant,
+    ConstantRegister,
     Instruction,
     Kind,
     Loop,
-    Memory,
+    MemoryOperand,
     Node,
     Register,
     UnsupportedError,
+    constant,
 )
-from crtexport.kir.assembly.armv7em.order import Facts, Graph, Ordered, ordered
+from crtexport.kir.assembly.armv7em.order import best_order
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.timing import TAKEN, in_any_order
 from crtexport.kir.language import Const
@@ -35,8 +37,8 @@ from crtexport.kir.language import Const
 NUMBERS = (*range(13), 14)
 """Registers that may be used: all but the stack's and the program's."""
 _ROOM = len(NUMBERS)
-_LIKELY_TURNS = 16.0
-"""Turns of a loop whose extent isn't known."""
+_LIKELY_EXTENT = 16.0
+"""Iterations of a loop whose extent isn't known."""
 _LIKELY = 0.75
 """The part of the time that a condition holds: most say that something lies in an image."""
 _FEWER = 4
@@ -58,6 +60,43 @@ class Placed(Struct, frozen=True):
     lasting: dict[Register, int]
     slots: list[Register]
     cycles: float
+
+
+class Ordered(Struct, frozen=True):
+    """Instructions in their order, and the cycles that they take behind a branch."""
+
+    body: list[Instruction]
+    cycles: int
+
+
+class _Unordered(Struct):
+    """Instructions of a block, what their order depends on, and the constants that they read."""
+
+    body: list[Instruction]
+    known: Dependences
+    constants: tuple[int, ...]
+
+    def ordered(self, room: int) -> Ordered | None:
+        """Returns the instructions in the best order that is found in which ``room`` registers are
+        enough; None if none is."""
+        order = best_order(self.known, room)
+        if order is None:
+            return None
+        made: dict[int, Register] = {}
+        result = []
+        for number in order.places:
+            if number < 0:
+                value = self.constants[~number]
+                made[value] = Register("constant")
+                result.append(constant(made[value], value))
+                continue
+            one = self.body[number]
+            if self.known.steps[number].constants:
+                one = replace(one, reads=tuple(
+                    made[r.value] if isinstance(r, ConstantRegister) else r for r in one.reads
+                ))
+            result.append(one)
+        return Ordered(result, order.cycles)
 
 
 class Liveness:
@@ -82,7 +121,7 @@ class Liveness:
                 case Block():
                     self.times[node] = times
                 case Loop(extent=extent):
-                    again = float(extent.value) if isinstance(extent, Const) else _LIKELY_TURNS
+                    again = float(extent.value) if isinstance(extent, Const) else _LIKELY_EXTENT
                     self.branches += times * again
                     self._count(node.body, times * again)
                 case Branch():
@@ -113,7 +152,7 @@ def _ordered(registers: Iterable[Register]) -> list[Register]:
 
 
 def _variables(instruction: Instruction) -> Iterator[Register]:
-    return (r for r in instruction.wanted if not isinstance(r, Constant) and r is not STACK)
+    return (r for r in instruction.wanted if not isinstance(r, ConstantRegister) and r is not STACK)
 
 
 class Allocation:
@@ -136,7 +175,7 @@ class Allocation:
             - {r for one in block.body + block.tail for r in one.writes}
             for block in times
         }
-        self._graphs: dict[object, Graph] = {}
+        self._unordered: dict[object, _Unordered] = {}
         self._known: dict[object, Ordered | None] = {}
 
     def result(self) -> Placed:
@@ -160,7 +199,8 @@ class Allocation:
         return best
 
     def _cost(self, register: Register) -> float:
-        """The cycles of loading a value wherever it is used, and of storing it where it changes."""
+        """Returns the cycles of loading a value wherever it is used, and of storing it where it
+        changes."""
         cost = 0.0
         for block, times in self.live.times.items():
             body = [*block.body, *block.tail]
@@ -170,8 +210,8 @@ class Allocation:
         return cost
 
     def _placed(self, stack: list[Register], limit: float) -> Placed | None:
-        """The blocks in order if ``stack`` is there; None if that leaves too few registers or takes
-        ``limit`` cycles or more."""
+        """Returns the blocks in order if ``stack`` is there; None if that leaves too few registers
+        or takes ``limit`` cycles or more."""
         bodies, numbers, total = {}, {}, TAKEN * self.live.branches
         lasting = self._colored([one for one in self.live.lasting if one not in stack])
         if lasting is None:
@@ -202,26 +242,27 @@ class Allocation:
     # ---- blocks
 
     def _order(self, block: Block, stack: list[Register], fewer: int) -> Ordered | None:
-        """A block in order; ``fewer``: registers that aren't used."""
+        """Returns a block in order; ``fewer``: registers that aren't used."""
         body = [*block.body, *block.tail]
         used = {r for one in body for r in (*one.wanted, *one.writes)}
         before, after = self.live.before[block], self.live.after[block]
         needed = [one for one in _ordered(after & used) if one not in stack]
         room = _ROOM - fewer - sum(one not in stack for one in before & after - used)
         here = block, tuple(one for one in stack if one in used)
-        if here not in self._graphs:
+        if here not in self._unordered:
             changed, tail = self._loaded(block, body, stack)
-            self._graphs[here] = Graph(changed, Facts(self.apart, needed, tail), self.features)
+            found = dependences(changed, BlockFacts(self.apart, needed, tail), self.features)
+            self._unordered[here] = _Unordered(changed, *found)
         key = here, room
         if key not in self._known:
-            self._known[key] = ordered(self._graphs[here], room)
+            self._known[key] = self._unordered[here].ordered(room)
         return self._known[key]
 
     def _loaded(
         self, block: Block, body: list[Instruction], stack: list[Register]
     ) -> tuple[list[Instruction], list[int]]:
-        """A block that loads what is on the stack before it uses that, and stores what it changes;
-        and where its tail is then."""
+        """Returns a block that loads what is on the stack before it uses that, and stores what it
+        changes; and where its tail is then."""
         here: dict[Register, Register] = {}
         changed: dict[Register, Register] = {}
         result: list[Instruction] = []
@@ -251,7 +292,8 @@ class Allocation:
     # ---- registers
 
     def _colored(self, registers: list[Register]) -> dict[Register, int] | None:
-        """Numbers for registers, others for those that are in a block together."""
+        """Returns numbers for registers, different ones for those that are in a block together;
+        None if there are too few."""
         live = self.live
         together: dict[Register, set[Register]] = {one: set() for one in registers}
         for block in live.times:
@@ -272,7 +314,7 @@ class Allocation:
     def _numbered(
         self, block: Block, body: list[Instruction], lasting: Mapping[Register, int]
     ) -> dict[Register, int] | None:
-        """Numbers for all registers of a block in order."""
+        """Returns numbers for all registers of a block in order; None if there are too few."""
         before = {one for one in self.live.before[block] if one in lasting}
         after = {one for one in self.live.after[block] if one in lasting}
         live = _Spans(body, before, after)
@@ -337,8 +379,8 @@ class _Spans:
             self.spans.setdefault(register, []).append((begin, max(end, begin + 1)))
 
 
-def _slot(register: Register) -> Memory:
-    return Memory("", register, 0, STACK, 0, 4)
+def _slot(register: Register) -> MemoryOperand:
+    return MemoryOperand("", register, 0, STACK, 0, 4)
 
 
 def _renamed(instruction: Instruction, names: Mapping[Register, Register]) -> Instruction:

@@ -1,4 +1,4 @@
-"""Instructions on as many registers as wanted, and the blocks and loops that they form."""
+"""Instructions on any number of virtual registers, and the blocks and loops that they form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STACK = Register("sp")
 """Its pointer, which is never anything else."""
 
 
-class Constant(Register, eq=False):
+class ConstantRegister(Register, eq=False):
     """A value that is the same everywhere, so that any instruction can have it made before it."""
 
     value: int = 0
@@ -53,7 +53,7 @@ class Kind(enum.Enum):
     STORE = "a store"
 
 
-class Memory(Struct):
+class MemoryOperand(Struct):
     """The place that a load or store accesses: ``size`` bytes, ``offset`` behind an address.
 
     Two accesses of a ``buffer`` whose ``place`` is the same are as far from each other as their
@@ -80,14 +80,14 @@ class Instruction(Struct, eq=False):
     writes: tuple[Register, ...]
     reads: tuple[Register, ...]
     kind: Kind = Kind.SIMPLE
-    memory: Memory | None = None
+    memory: MemoryOperand | None = None
     adds: Register | None = None
     alone: str = ""
     count: int = 1
 
     @property
     def wanted(self) -> tuple[Register, ...]:
-        """The registers that it reads, that of an address among them."""
+        """Returns the registers that it reads, that of an address among them."""
         return self.reads if self.memory is None else (*self.reads, self.memory.base)
 
 
@@ -112,8 +112,9 @@ class Loop(Struct, eq=False):
     """``body`` is repeated ``extent`` times, at least once: until ``counter`` is ``end``, or where
     that is None, until a counter that begins with ``extent`` has gone down to 0.
 
-    ``depth``: how many loops are around it; 0 is what is around all. ``turn``: the number of the
-    turn, if anything wants that. What is around all, and one side of a branch, isn't ``repeated``.
+    ``depth``: how many loops are around it; 0 is what is around all. ``iteration``: the register
+    with the number of the iteration, if anything reads that. What is around all, and one side of
+    a branch, isn't ``repeated``.
     """
 
     depth: int
@@ -121,13 +122,13 @@ class Loop(Struct, eq=False):
     body: list[Node] = field(default_factory=list)
     counter: Register = field(default_factory=lambda: Register("left"))
     end: Register | None = None
-    turn: Register | None = None
+    iteration: Register | None = None
     repeated: bool = True
     number: int = field(default_factory=lambda: next(_NUMBERS))
 
     @property
     def block(self) -> Block:
-        """The block at the end of the body."""
+        """Returns the block at the end of the body."""
         last = self.body[-1] if self.body else None
         if not isinstance(last, Block) or last.tail:
             last = Block()
@@ -178,7 +179,7 @@ def added(register: Register, amount: int) -> Instruction:
     name = "add" if amount >= 0 else "sub"
     if encodable(abs(amount)) or abs(amount) < 1 << 12:
         return Instruction(f"{name} {{w}}, {{0}}, #{abs(amount)}", (register,), (register,))
-    step = Constant("step", value=amount)
+    step = ConstantRegister("step", value=amount)
     return Instruction("add {w}, {0}, {1}", (register,), (register, step))
 
 

@@ -34,7 +34,8 @@ def shift_of(expr: Expr) -> tuple[Expr, str] | None:
 
 
 def upper_of_product(cast: kir.Cast) -> tuple[Expr, Expr, bool] | None:
-    """The factors whose product's upper word is wanted, and whether it is rounded."""
+    """Returns the factors of a product of which only the upper word is used, and whether that is
+    rounded; None for another expression."""
     match cast.value:
         case kir.Binary(op=BinaryOp.SHR, a=total, b=kir.Const(value=32)):
             pass

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from crtexport.kir.assembly.armv7em.allocate import NUMBERS, Placed
 from crtexport.kir.assembly.armv7em.instructions import STACK, Argument, Instruction, Register
-from crtexport.kir.assembly.armv7em.text import short
+from crtexport.kir.assembly.armv7em.text import short, spelled
 from crtexport.kir.assembly.encode import encode
-from crtexport.kir.assembly.frame import IN_REGISTERS, name_of
+from crtexport.kir.assembly.frame import IN_REGISTERS
 
 _LOW = 8
 _MOVE = 3
@@ -78,7 +78,7 @@ def _wanted(placed: Placed) -> Counter[int]:
         for one in body:
             here = dict.fromkeys(numbers[r] for r in _registers(one))
             names = {number: place for place, number in enumerate(here)}
-            line = _line(one, {r: names[numbers[r]] for r in _registers(one)})
+            line = spelled(one, {r: names[numbers[r]] for r in _registers(one)})
             if line not in known:
                 known[line] = "\n" not in line and len(encode((short(line),))) == 2
             if known[line]:
@@ -88,14 +88,3 @@ def _wanted(placed: Placed) -> Counter[int]:
 
 def _registers(one: Instruction) -> Iterator[Register]:
     return (r for r in (*one.writes, *one.wanted) if r is not STACK)
-
-
-def _line(one: Instruction, numbers: dict[Register, int]) -> str:
-    """Returns an instruction with registers of these numbers; places on the stack are at 0."""
-    given = dict(zip("wv", (name_of(numbers[r]) for r in one.writes), strict=False))
-    if one.memory is not None:
-        base = one.memory.base
-        given["base"] = "sp" if base is STACK else name_of(numbers[base])
-        given["at"] = "0" if base is STACK else str(one.memory.offset)
-    line = one.text.format(*(name_of(numbers[r]) for r in one.reads), **given)
-    return line.replace(", #0]", "]")

@@ -9,13 +9,14 @@ from msgspec import Struct
 
 from crtexport.kir import language as kir
 from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear
+from crtexport.kir.assembly.armv7em.advance import advanced_by_loads
 from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     ZERO,
     Argument,
     Block,
     Branch,
-    Constant,
+    ConstantRegister,
     Instruction,
     Kind,
     Loop,
@@ -48,12 +49,15 @@ def select(loop: kir.For, features: Features) -> Selected:
     selector = _Selector(features, _uses(loop))
     selector.loop(loop)
     addresses = selector.addresses
-    _number_turns(addresses.root)
+    _number_iterations(addresses.root)
     addresses.place()
     _end_loops(addresses, addresses.root)
     _drop_unused(addresses.root.body)
     _begin_with_products(addresses.root.body)
-    return Selected(addresses.root.body, tuple(addresses.arguments))
+    arguments = tuple(addresses.arguments)
+    if features.dsp:  # elsewhere such loads take as long as the additions
+        arguments = advanced_by_loads(addresses.root.body, arguments, addresses.element_sizes)
+    return Selected(addresses.root.body, arguments)
 
 
 def _uses(loop: kir.For) -> Counter[str]:
@@ -71,20 +75,20 @@ def _uses(loop: kir.For) -> Counter[str]:
     return counts
 
 
-def _number_turns(loop: Loop) -> None:
-    """Counts turns where their number is wanted."""
+def _number_iterations(loop: Loop) -> None:
+    """Counts iterations where their number is read."""
     body, loop.body = loop.body, []
     for node in body:
         for part in parts(node):
-            _number_turns(part)
-        if isinstance(node, Loop) and node.turn is not None:
-            node.block.body.append(added(node.turn, 1))
-            loop.block.body.append(Instruction(ZERO, (node.turn,), ()))
+            _number_iterations(part)
+        if isinstance(node, Loop) and node.iteration is not None:
+            node.block.body.append(added(node.iteration, 1))
+            loop.block.body.append(Instruction(ZERO, (node.iteration,), ()))
         loop.body.append(node)
 
 
 def _end_loops(addresses: Addresses, loop: Loop) -> None:
-    """Lets loops end: by the number of the turn where that is wanted anyway, or counting down,
+    """Lets loops end: by the number of the iteration where that is read anyway, or counting down,
     where no pointer tells."""
     body, loop.body = loop.body, []
     for node in body:
@@ -97,8 +101,9 @@ def _end_loops(addresses: Addresses, loop: Loop) -> None:
             elif not isinstance(extent, kir.Const):
                 count = addresses.argument("", extent)
                 loop.block.body.append(Instruction(COPY, (node.counter,), (count,)))
-            elif node.turn is not None and encodable(int(extent.value)):
-                node.counter, node.end = node.turn, Constant("end", value=int(extent.value))
+            elif node.iteration is not None and encodable(int(extent.value)):
+                node.counter = node.iteration
+                node.end = ConstantRegister("end", value=int(extent.value))
             else:
                 loop.block.body.append(constant(node.counter, int(extent.value)))
             node.block.tail = [_ending(node)]
@@ -109,13 +114,13 @@ def _ending(loop: Loop) -> Instruction:
     """Returns what decides whether a loop is repeated: while it doesn't find equality."""
     if loop.end is None:
         return Instruction("subs {w}, {0}, #1", (loop.counter,), (loop.counter,))
-    if isinstance(loop.end, Constant):
+    if isinstance(loop.end, ConstantRegister):
         return Instruction(f"cmp {{0}}, #{loop.end.value}", (), (loop.counter,))
     return Instruction("cmp {0}, {1}", (), (loop.counter, loop.end))
 
 
 def _drop_unused(nodes: list[Node]) -> None:
-    """Removes what computes values that nothing wants."""
+    """Removes what computes values that nothing reads."""
     while True:
         wanted = {register for one in instructions(nodes) for register in one.wanted}
         if not _without(nodes, wanted):
@@ -211,25 +216,25 @@ class _Selector(Values):
             self.narrow.add(name)
 
     def loop(self, stmt: kir.For) -> None:
-        """A loop, or several copies of its body."""
+        """Emits a loop, or several copies of its body."""
         name, extent = stmt.var.name, stmt.extent
         if not isinstance(extent, kir.Const):
             if stmt.unroll not in (None, 1):
                 raise UnsupportedError("copies of a loop whose extent isn't known")
-            self._turns(stmt, extent, 1)
+            self._iterations(stmt, extent, 1)
             return
         count = int(extent.value)
         copies = min(stmt.unroll or 1, count)
-        turns = count // copies if copies else 0
-        if turns > 1:
-            self._turns(stmt, const(turns), copies)
-        for number in range(turns * copies if turns > 1 else 0, count):
+        iterations = count // copies if copies else 0
+        if iterations > 1:
+            self._iterations(stmt, const(iterations), copies)
+        for number in range(iterations * copies if iterations > 1 else 0, count):
             self.sums[name] = Linear(constant=number)
             self.body(stmt.body)
 
-    def _turns(self, stmt: kir.For, turns: Expr, copies: int) -> None:
+    def _iterations(self, stmt: kir.For, count: Expr, copies: int) -> None:
         outer = self.loops[-1]
-        loop = Loop(outer.depth + 1, turns)
+        loop = Loop(outer.depth + 1, count)
         # Begun before the loop is: what is set for it stands in the block before.
         outer.block  # noqa: B018
         self.loops.append(loop)
@@ -240,7 +245,7 @@ class _Selector(Values):
         outer.body.append(loop)
 
     def _branch(self, stmt: kir.If) -> None:
-        """Either side of a condition: comparisons that must all hold."""
+        """Emits both sides of a condition: comparisons that must all hold."""
         outer = self.loops[-1]
         tests = [self.test(one) for one in _together(stmt.condition)]
         sides = []

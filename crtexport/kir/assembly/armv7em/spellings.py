@@ -37,6 +37,8 @@ _PRODUCTS = {
 CALLS = {
     "arm_sxtb16": Spelling("sxtb16"),
     "arm_sxtb16_ror8": Spelling("sxtb16", behind="ror #8"),
+    "arm_sadd16": Spelling("sadd16"),
+    "arm_ssub16": Spelling("ssub16"),
     "arm_pkhbt": Spelling("pkhbt", behind="lsl #16"),
     "arm_smmulr": Spelling("smmulr", Kind.MULTIPLY),
     "arm_smmlar": Spelling("smmlar", Kind.MULTIPLY, alone="smmulr"),

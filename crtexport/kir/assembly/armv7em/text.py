@@ -41,7 +41,7 @@ class Text(Struct, frozen=True):
 
 
 def short(line: str) -> str:
-    """An instruction in the form with the shortest encoding, which may change flags."""
+    """Returns an instruction in the form with the shortest encoding, which may change flags."""
     name, _, rest = line.partition(" ")
     operands = [part.strip() for part in rest.split(",")]
     low = all(_LOW.fullmatch(part) for part in operands if not part.startswith("#"))
@@ -68,6 +68,18 @@ def _narrow(name: str, operands: list[str]) -> bool:
             return operands[0] in operands[1:]
         case _:
             return same and number is None
+
+
+def spelled(instruction: Instruction, numbers: Mapping[Register, int], slot: int = 0) -> str:
+    """Returns an instruction with the registers of these ``numbers``; what is on the stack is in
+    ``slot``, so many bytes behind its pointer."""
+    names = [name_of(numbers[register]) for register in instruction.reads]
+    given = dict(zip("wv", (name_of(numbers[r]) for r in instruction.writes), strict=False))
+    if instruction.memory is not None:
+        base = instruction.memory.base
+        given["base"] = "sp" if base is STACK else name_of(numbers[base])
+        given["at"] = str(slot if base is STACK else instruction.memory.offset)
+    return instruction.text.format(*names, **given).replace(", #0]", "]")
 
 
 def text(nodes: list[Node], placed: Placed, arguments: Iterable[Argument]) -> Text:
@@ -162,7 +174,7 @@ class _Printer:
         return self.labels
 
     def _block(self, block: Block, codes: Iterator[str]) -> None:
-        """The instructions of a block; behind each comparison in its tail comes a branch."""
+        """Prints the instructions of a block; behind each comparison in its tail comes a branch."""
         body = self.placed.bodies[block]
         for number, one in enumerate(body):
             self._instruction(one, self.placed.numbers[block])
@@ -182,20 +194,15 @@ class _Printer:
             self.lines.append(f"{end}:")
 
     def _instruction(self, instruction: Instruction, numbers: Mapping[Register, int]) -> None:
-        names = [name_of(numbers[register]) for register in instruction.reads]
-        written = [name_of(numbers[register]) for register in instruction.writes]
-        given = dict(zip("wv", written, strict=False))
-        if instruction.memory is not None:
-            base, at = instruction.memory.base, instruction.memory.offset
-            given["base"] = "sp" if base is STACK else name_of(numbers[base])
-            if base is STACK:
-                register = instruction.memory.place
-                at = next(at for spilled, at in self.slots.items() if spilled is register)
-            given["at"] = str(at)
-        lines = instruction.text.format(*names, **given).split("\n")
+        memory, slot = instruction.memory, 0
+        if memory is not None and memory.base is STACK:
+            slot = next(at for spilled, at in self.slots.items() if spilled is memory.place)
+        lines = spelled(instruction, numbers, slot).split("\n")
         if len(lines) > 1:
             self.lines += lines
             return
-        if lines[0].startswith("mov ") and written and names == written:
+        read = [numbers[register] for register in instruction.reads]
+        written = [numbers[register] for register in instruction.writes]
+        if lines[0].startswith("mov ") and written and read == written:
             return
-        self._line(lines[0].replace(", #0]", "]"))
+        self._line(lines[0])

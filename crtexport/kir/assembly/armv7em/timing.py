@@ -20,19 +20,6 @@ _DIVISION = 7
 _M3 = {Kind.ACCUMULATE: 2, Kind.LONG: 4, Kind.LONG_ACCUMULATE: 5}
 
 
-def cycles(instruction: Instruction, previous: Instruction | None, features: Features) -> int:
-    """Returns the cycles of an instruction behind another one, None where a branch leads to it."""
-    took = least_cycles(instruction, features)
-    if instruction.kind is Kind.LOAD and not _pipelined(instruction, previous):
-        took = 2
-    memory = instruction.memory
-    if memory is not None and previous is not None and previous.memory is None and (
-        memory.base in previous.writes
-    ):
-        took += 1
-    return took
-
-
 def in_any_order(body: Sequence[Instruction], features: Features) -> int:
     """Returns cycles that instructions behind a branch take in whichever order."""
     first_load = any(one.kind is Kind.LOAD for one in body)
@@ -46,9 +33,3 @@ def least_cycles(instruction: Instruction, features: Features) -> int:
     if instruction.kind is Kind.DIVIDE:
         return _DIVISION
     return instruction.count if features.dsp else _M3.get(instruction.kind, instruction.count)
-
-
-def _pipelined(instruction: Instruction, previous: Instruction | None) -> bool:
-    if previous is None or previous.kind is not Kind.LOAD:
-        return False
-    return instruction.memory is None or instruction.memory.base not in previous.writes

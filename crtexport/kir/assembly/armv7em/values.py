@@ -11,10 +11,10 @@ from collections import Counter
 from msgspec import Struct
 
 from crtexport.kir import language as kir
-from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear, Symbol
+from crtexport.kir.assembly.armv7em.addresses import Addresses, Linear, Outside, Symbol
 from crtexport.kir.assembly.armv7em.instructions import (
     Block,
-    Constant,
+    ConstantRegister,
     Instruction,
     Kind,
     Loop,
@@ -87,7 +87,8 @@ class Values:
     # ---- indices
 
     def sum(self, expr: Expr) -> Linear:
-        """An index as a sum of what is known of it."""
+        """Returns an index as a sum of symbols with factors. Raises UnsupportedError for one that
+        changes."""
         match expr:
             case kir.Const():
                 return Linear(constant=int(expr.value))
@@ -103,46 +104,48 @@ class Values:
                 return self.sum(expr.a).plus(self.sum(expr.b), -1)
             case kir.Binary(op=BinaryOp.MUL, b=kir.Const(value=value)):
                 return self.sum(expr.a).times(int(value))
-            case kir.Binary(op=BinaryOp.DIV, a=whole, b=kir.Const()):
-                return Linear(((self._quotient(self.sum(whole), expr.b), 1),))
+            case kir.Binary(op=BinaryOp.DIV, a=dividend, b=kir.Const()):
+                return Linear(((self._quotient(self.sum(dividend), expr.b), 1),))
             case _:
                 register = self._operation(expr, None)
                 return Linear(((register, 1),))
 
-    def _quotient(self, whole: Linear, divisor: Expr) -> Symbol:
-        """The quotient of an index, which is computed outside if all of the index is from there."""
-        if all(isinstance(one, kir.Var | kir.Binary) for one, _ in whole.terms):
-            index = add(self.addresses.outside(whole.terms), kir.Const(whole.constant, _INDEX))
+    def _quotient(self, dividend: Linear, divisor: Expr) -> Symbol:
+        """Returns the quotient of an index, which is computed outside if all of the index is from
+        there."""
+        if all(isinstance(one, Outside) for one, _ in dividend.terms):
+            outside = self.addresses.outside(dividend.terms)
+            index = add(outside, kir.Const(dividend.constant, _INDEX))
             return kir.Binary(BinaryOp.DIV, index, divisor)
         known = self.quotients.setdefault(self.loops[-1].block, {})
-        key = whole, divisor
+        key = dividend, divisor
         if key not in known:
-            known[key] = self._divided(self._materialized(whole, None), divisor, None)
+            known[key] = self._divided(self._materialized(dividend, None), divisor, None)
         return known[key]
 
-    def _divided(self, whole: Register, divisor: Expr, into: Register | None) -> Register:
-        """The quotient of signed words, toward 0."""
+    def _divided(self, dividend: Register, divisor: Expr, into: Register | None) -> Register:
+        """Emits the quotient of signed words, toward 0. Returns its register, ``into`` if that
+        isn't None."""
         match divisor:
             case kir.Const(value=value) if int(value) > 1 and not int(value) & int(value) - 1:
                 shift = int(value).bit_length() - 1
-                sign = self._make("asr", None, whole, "#31")
+                sign = self._make("asr", None, dividend, "#31")
                 # One less than the divisor is added to what is negative.
-                raised = self._make("add", None, whole, _Shifted(sign, f"lsr #{32 - shift}"))
+                raised = self._make("add", None, dividend, _Shifted(sign, f"lsr #{32 - shift}"))
                 return self._make("asr", into, raised, f"#{shift}")
             case _:
                 return self._make(
-                    "sdiv", into, whole, self.value(divisor), kind=Kind.DIVIDE
+                    "sdiv", into, dividend, self.value(divisor), kind=Kind.DIVIDE
                 )
 
     def _materialized(self, index: Linear, into: Register | None) -> Register:
-        """The value of an index in a register."""
+        """Emits the value of an index. Returns its register, ``into`` if that isn't None."""
         terms = sorted(index.terms, key=lambda term: term[1] != 1)
         result: Register | None = None
         for symbol, times in terms:
             value = (
-                self.addresses.turn(symbol) if isinstance(symbol, Loop)
-                else self.addresses.argument("", symbol)
-                if isinstance(symbol, kir.Var | kir.Binary)
+                self.addresses.iteration(symbol) if isinstance(symbol, Loop)
+                else self.addresses.argument("", symbol) if isinstance(symbol, Outside)
                 else symbol
             )
             result = self._scaled(result, value, times)
@@ -153,13 +156,13 @@ class Values:
         return self._plus(result, index.constant, into)
 
     def _plus(self, value: Register, amount: int, into: Register | None) -> Register:
-        """``value`` plus a number."""
+        """Returns ``value`` plus a number."""
         if amount < 0 and encodable(-amount):
             return self._make("sub", into, value, f"#{-amount}")
         return self._make("add", into, value, self._operand_of(amount))
 
     def _scaled(self, base: Register | None, value: Register, times: int) -> Register:
-        """``base`` plus so many times ``value``."""
+        """Returns ``base`` plus so many times ``value``."""
         shift = abs(times).bit_length() - 1
         power = abs(times) == 1 << shift
         if base is None and times == 1:
@@ -177,8 +180,8 @@ class Values:
     # ---- values
 
     def value(self, expr: Expr, into: Register | None = None, *, narrow: bool = False) -> Register:
-        """The register with a value, ``into`` if that is given. ``narrow``: bits above those of
-        its type don't matter."""
+        """Emits a value. Returns its register, ``into`` if that isn't None. ``narrow``: bits above
+        those of its type don't matter."""
         found = self._found(expr, into)
         if self._is_narrow(expr) and not narrow:
             return self._make(_EXTEND[expr.type], into, found)
@@ -262,7 +265,7 @@ class Values:
     def _upper(
         self, a: Expr, b: Expr, rounded: bool, into: Register | None
     ) -> Register:
-        """The upper word of a product of 64 bits, rounded or not."""
+        """Emits the upper word of a product of 64 bits, rounded or not. Returns its register."""
         if self.features.dsp:
             name = "smmulr" if rounded else "smmul"
             return self._make(name, into, self.value(a), self.value(b), kind=Kind.MULTIPLY)
@@ -308,7 +311,7 @@ class Values:
         return self._moved(code, (left, right), self._own(expr.other, into), then)
 
     def test(self, compare: kir.Compare) -> tuple[Instruction, str]:
-        """A comparison, and the condition under which it does not hold."""
+        """Returns a comparison, and the condition under which it does not hold."""
         reads: list[Register] = []
         left = self._text(self.value(compare.a), reads)
         right = self._text(self._operand(compare.b), reads)
@@ -376,7 +379,7 @@ class Values:
         return self._make("mul", into, self.value(a), self.value(b), kind=Kind.MULTIPLY)
 
     def _saturated(self, expr: kir.Binary, into: Register | None) -> Register | None:
-        """The result of SSAT or USAT; None where these aren't the limits."""
+        """Emits SSAT or USAT. Returns its register; None where the limits aren't those of these."""
         inner = expr.a
         if not (isinstance(inner, kir.Binary) and inner.op is BinaryOp.MAX):
             return None
@@ -409,10 +412,10 @@ class Values:
     # ---- emission
 
     def _constant(self, value: int) -> Register:
-        return Constant("constant", value=signed(value))
+        return ConstantRegister("constant", value=signed(value))
 
     def _own(self, expr: Expr, into: Register | None) -> Register:
-        """A value in a register that may be changed."""
+        """Returns a value in a register that may be changed."""
         found = self.value(expr, into)
         fresh = not isinstance(expr, kir.Var) or (
             self.uses[expr.name] == 1 and expr.name not in self.changing
@@ -442,7 +445,7 @@ class Values:
     ) -> Register:
         """Emits an instruction with one result."""
         result, reads = into or Register("value"), list[Register]()
-        if name == "mov" and isinstance(operands[0], Constant):
+        if name == "mov" and isinstance(operands[0], ConstantRegister):
             self._emit(constant(result, operands[0].value))
             return result
         texts = [self._text(one, reads) for one in operands]
@@ -453,7 +456,7 @@ class Values:
 
     @staticmethod
     def _text(operand: _Operand, reads: list[Register]) -> str:
-        """The text of an operand, whose register is added to those that are read."""
+        """Returns the text of an operand, whose register is added to those that are read."""
         if isinstance(operand, str):
             return operand
         reads.append(operand.register if isinstance(operand, _Shifted) else operand)

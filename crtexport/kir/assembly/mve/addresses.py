@@ -47,7 +47,7 @@ class Place(Struct, frozen=True):
 
     @property
     def group(self) -> tuple[int, int, int]:
-        """Equal for places a known distance apart in all iterations."""
+        """Returns what is equal for places a known distance apart in all iterations."""
         return self.base, self.step, self.outer
 
     @property

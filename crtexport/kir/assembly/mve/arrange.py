@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.kir.assembly.mve.body import NONE, Body, Op
+from crtexport.kir.assembly.mve.body import NONE, Body, MveOp
 from crtexport.kir.assembly.mve.instructions import FORMS, Bank
 
 _COLLECTING = FORMS["set_02"], FORMS["set_13"]
@@ -47,7 +47,7 @@ def _early(body: Body) -> None:
         return
     kept = [op for op in body.ops if op.dest not in moved]
     position = {op.dest: i for i, op in enumerate(kept) if op.dest != NONE}
-    waiting: dict[int, list[Op]] = {}
+    waiting: dict[int, list[MveOp]] = {}
     for op in body.ops:
         if op.dest in moved:
             at = max(position[arg] for arg in op.args if arg in position)
@@ -74,5 +74,5 @@ def _late(body: Body) -> None:
     body.ops[first:last] = [body.ops[number] for number in order]
 
 
-def _is_sum(body: Body, op: Op) -> bool:
+def _is_sum(body: Body, op: MveOp) -> bool:
     return op.dest != NONE and body.banks[op.dest] is Bank.EVEN

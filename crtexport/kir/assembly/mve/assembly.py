@@ -6,25 +6,25 @@ from collections.abc import Sequence
 
 from crtexport.kir.assembly.mve.addresses import Place
 from crtexport.kir.assembly.mve.attempt import VECTORS, Slot
-from crtexport.kir.assembly.mve.body import NONE, Body, Op
+from crtexport.kir.assembly.mve.body import NONE, Body, MveOp
 from crtexport.kir.assembly.mve.instructions import (
     ADVANCE,
     ADVANCE_SCALED,
     LANES_LEFT,
     PREDICATE,
-    Access,
     Bank,
+    VectorAccess,
 )
 from crtexport.kir.assembly.mve.lags import Lag
 from crtexport.kir.assembly.mve.lines import (
     Adding,
     AnyLine,
+    BankRegister,
     Code,
     Copying,
     Line,
     Lines,
-    Pointer,
-    Register,
+    LoopPointer,
     Setting,
 )
 from crtexport.kir.assembly.mve.lives import roots_of
@@ -41,7 +41,7 @@ GENERAL = 13
 
 
 class TooManyError(Exception):
-    """More general registers are wanted than there are."""
+    """More general registers are needed than there are."""
 
 
 class TooFarError(Exception):
@@ -59,8 +59,8 @@ class Assembly:
         self.body, self.interval, self.kept, self.lags = body, schedule.interval, kept, lags
         self.passes = passes
         self.slots = sorted(schedule.slots, key=lambda slot: slot.time)
-        self.pointers: list[Pointer] = []
-        self._scalars: dict[int, Register] = {}
+        self.pointers: list[LoopPointer] = []
+        self._scalars: dict[int, BankRegister] = {}
         self._addresses: dict[int, Address] = {}  # by the slot's position
         self._after: dict[int, Address] = {}  # of the tail behind the last pass
         self._moving: dict[int, tuple[int, int, int]] = {}  # how a pointer moves
@@ -103,8 +103,8 @@ class Assembly:
     # ---- registers
 
     def _lives(self) -> tuple[list[Arc], list[Arc]]:
-        """The lives of vectors and of sums. Keys of loads are their slots' positions, from the
-        number of values on."""
+        """Returns the lives of vectors and of sums. Keys of loads are their slots' positions, from
+        the number of values on."""
         roots = roots_of(self.body)
         begins: dict[int, tuple[int, bool]] = {}
         for slot in self.slots:
@@ -152,8 +152,8 @@ class Assembly:
         return False
 
     def _name_scalars(self) -> tuple[int, tuple[int, ...]]:
-        """Names numbers that are given, then those that are known; returns how many those are, and
-        these."""
+        """Names numbers that the loop is given, then constants. Returns how many the former are,
+        and the latter."""
         scalars = self.body.scalars
         used = {arg for op in self.body.ops for arg in op.args}
         used |= {scalar for value, (_, scalar) in self.body.dups.items() if value in used}
@@ -163,26 +163,26 @@ class Assembly:
             if value in used and number is not None:
                 known.setdefault(number, []).append(value)
         for position, value in enumerate(given):
-            self._scalars[value] = Register("s", position)
+            self._scalars[value] = BankRegister("s", position)
         for position, values in enumerate(known.values(), len(given)):
-            self._scalars |= dict.fromkeys(values, Register("s", position))
+            self._scalars |= dict.fromkeys(values, BankRegister("s", position))
         return len(given), tuple(known)
 
-    def _register(self, value: int, at: int) -> Register:
-        """The register of a value that the instruction at a position uses or makes."""
+    def _register(self, value: int, at: int) -> BankRegister:
+        """Returns the register of a value that the instruction at a position uses or makes."""
         if value in self._scalars:
             return self._scalars[value]
         if value in self.kept:
-            return Register("q", self.kept.index(value))
+            return BankRegister("q", self.kept.index(value))
         if value in self._root:
             root = self._root[value]
             if root in self._sums:
-                return Register("a", self._sums[root])
-            return Register("q", self._vectors[root])
-        return Register("q", self._vectors[len(self.body.banks) + self._source(value, at)])
+                return BankRegister("a", self._sums[root])
+            return BankRegister("q", self._vectors[root])
+        return BankRegister("q", self._vectors[len(self.body.banks) + self._source(value, at)])
 
     def _source(self, value: int, at: int) -> int:
-        """The position of the load whose value an instruction uses."""
+        """Returns the position of the load whose value an instruction uses."""
         user = self.slots[at]
         return max(
             number for number, slot in enumerate(self.slots)
@@ -196,7 +196,7 @@ class Assembly:
         """Finds pointers for all accesses."""
         lagging = {place: number for number, lag in enumerate(self.lags) for place in lag.places}
         self._lag_pointers()
-        groups: dict[object, list[tuple[int, Place, Access]]] = {}
+        groups: dict[object, list[tuple[int, Place, VectorAccess]]] = {}
         for number, slot in enumerate(self.slots):
             found = self._access(slot)
             if found is None:
@@ -220,26 +220,26 @@ class Assembly:
             self._behind.append(number + lag.follows)
             # A short instruction adds to low registers.
             low = lag.short and bool(lag.place.step) if lag.follows else lag.low
-            self.pointers.append(Pointer(lag.place.base, lag.start, True, low))
+            self.pointers.append(LoopPointer(lag.place.base, lag.start, True, low))
             if lag.follows:
-                self.pointers.append(Pointer(lag.place.base, lag.start, True, lag.low, number))
+                self.pointers.append(LoopPointer(lag.place.base, lag.start, True, lag.low, number))
             self._ends(number, lag.place)
 
     def _ends(self, pointer: int, place: Place) -> None:
         """Adds what moves a pointer between iterations of the loop around."""
         missing = place.outer - self.passes * place.step
         if self.passes and missing:
-            self._end.append(Adding(Register("p", pointer), missing))
+            self._end.append(Adding(BankRegister("p", pointer), missing))
 
-    def _access(self, slot: Slot) -> tuple[Place, Access] | None:
+    def _access(self, slot: Slot) -> tuple[Place, VectorAccess] | None:
         if slot.op is not None:
-            if isinstance(slot.op.form, Access) and slot.op.place is not None:
+            if isinstance(slot.op.form, VectorAccess) and slot.op.place is not None:
                 return slot.op.place, slot.op.form
             return None
         load = self.body.loads.get(slot.value)
         return None if load is None else (load.place, load.access)
 
-    def _walk(self, visits: Sequence[tuple[int, Place, Access]]) -> bool:
+    def _walk(self, visits: Sequence[tuple[int, Place, VectorAccess]]) -> bool:
         """Pointers for the places of one base."""
         place = visits[0][1]
         order = [Visit(p.offset, access, number) for number, p, access in visits]
@@ -250,7 +250,7 @@ class Assembly:
             number = len(self.pointers)
             mine = [visit for visit in order if visit.key in walk.addresses]
             moves = any(address.moves for address in walk.addresses.values())
-            self.pointers.append(Pointer(
+            self.pointers.append(LoopPointer(
                 place.base, walk.start, moves or bool(walk.added or (self.passes and place.outer)),
                 any(visit.access.low for visit in mine),
             ))
@@ -258,7 +258,7 @@ class Assembly:
             for key, address in walk.addresses.items():
                 self._addresses[key] = Address(number, address.distance, address.moves)
             if walk.added:
-                self._added.append(Adding(Register("p", number), walk.added))
+                self._added.append(Adding(BankRegister("p", number), walk.added))
             self._ends(number, place)
             tail = [visit for visit in mine if self.slots[visit.key].tail]
             last = follow(tail, walk.start, number)  # a tail's places stay where they are
@@ -279,12 +279,12 @@ class Assembly:
         return [line]
 
     def _advance(self, number: int, part: int) -> list[AnyLine]:
-        """A part of what moves a pointer of the tail."""
-        lag, behind = self.lags[number], Register("p", self._behind[number])
+        """Returns one of the instructions that move a pointer of the tail."""
+        lag, behind = self.lags[number], BankRegister("p", self._behind[number])
         if not lag.follows:
-            registers, shift = (behind, Register("t", lag.temporary)), lag.shifts[part]
+            registers, shift = (behind, BankRegister("t", lag.temporary)), lag.shifts[part]
             return [Line(ADVANCE_SCALED, registers, shift) if shift else Line(ADVANCE, registers)]
-        ahead, step = Register("p", self._behind[number] - 1), lag.place.step
+        ahead, step = BankRegister("p", self._behind[number] - 1), lag.place.step
         copy = Copying(behind, ahead)
         if lag.short:
             return [copy, Adding(ahead, step, short=True)] if step else [copy]
@@ -294,47 +294,50 @@ class Assembly:
         slot = self.slots[at]
         if slot.temporary != NONE:
             unit = next(lag.unit for lag in self.lags if lag.temporary == slot.temporary)
-            return Setting(Register("t", slot.temporary), unit)
+            return Setting(BankRegister("t", slot.temporary), unit)
         if slot.op is None:
             consumed = slot.value in self.body.consumed
             key = slot.value if consumed else len(self.body.banks) + at
-            own = Register("q", self._vectors[key])
+            own = BankRegister("q", self._vectors[key])
             if slot.value in self.body.loads:
                 return Line(self.body.loads[slot.value].access, (own,), address=addresses[at])
             form, scalar = self.body.dups[slot.value]
             return Line(form, (own, self._scalars[scalar]))
         return self._instruction(slot.op, at, addresses)
 
-    def _instruction(self, op: Op, at: int, addresses: dict[int, Address]) -> Line:
-        if isinstance(op.form, Access):
+    def _instruction(self, op: MveOp, at: int, addresses: dict[int, Address]) -> Line:
+        if isinstance(op.form, VectorAccess):
             return Line(op.form, (self._register(op.value, at),), op.number, addresses[at])
         names = {"d": op.dest} | dict(zip("abc", op.args, strict=False))
         registers = tuple(self._register(names[letter], at) for letter, _, _ in op.form.fields)
         return Line(op.form, registers, op.number)
 
-    def _setup(self, constants: Sequence[int], given: int) -> list[AnyLine]:
-        """Returns what is done before the first pass."""
+    def _setup(self, constants: Sequence[int], numbers: int) -> list[AnyLine]:
+        """Returns what is done before the first pass: among others, ``constants`` are put into the
+        registers behind those of ``numbers`` that the loop is given."""
         lines: list[AnyLine] = []
         if self.body.some is not None:
             count, size = self.body.some
-            spare = Register("a", 0) if self.sums else Register("s", given + len(constants) - 1)
+            last = BankRegister("s", numbers + len(constants) - 1)
+            spare = BankRegister("a", 0) if self.sums else last
             lines += [Setting(spare, count), Line(LANES_LEFT[size], (spare,))]
         lines += [
-            Setting(Register("s", number), value) for number, value in enumerate(constants, given)
+            Setting(BankRegister("s", number), value)
+            for number, value in enumerate(constants, numbers)
         ]
         lines += [
-            Copying(Register("p", number), Register("p", pointer.follows))
+            Copying(BankRegister("p", number), BankRegister("p", pointer.follows))
             for number, pointer in enumerate(self.pointers) if pointer.follows is not None
         ]
         temporaries = {lag.temporary for lag in self.lags if not lag.follows}
-        return [*lines, *(Setting(Register("t", number), 0) for number in sorted(temporaries))]
+        return [*lines, *(Setting(BankRegister("t", number), 0) for number in sorted(temporaries))]
 
     def _holding(self) -> tuple[Lines, Lines] | None:
         """Returns what gets values that registers hold: for good, and in each iteration of the loop
         around; None where an address is too far."""
         always, again = list[AnyLine](), list[AnyLine]()
         for number, value in enumerate(self.kept):
-            own = Register("q", number)
+            own = BankRegister("q", number)
             load = self.body.loads.get(value)
             if load is None:
                 form, scalar = self.body.dups[value]
@@ -347,7 +350,7 @@ class Assembly:
             (again if self.passes and load.place.outer else always).append(line)
         return tuple(always), tuple(again)
 
-    def _reach(self, place: Place, access: Access) -> Address | None:
+    def _reach(self, place: Place, access: VectorAccess) -> Address | None:
         """Returns the address of a place that stays where it is, before the first pass: from a
         pointer that moves as it does, or one that there is for it."""
         for number, pointer in enumerate(self.pointers):
@@ -358,7 +361,7 @@ class Assembly:
                 return Address(number, distance)
         number = len(self.pointers)
         outer = bool(self.passes and place.outer)
-        self.pointers.append(Pointer(place.base, place.offset, outer, access.low))
+        self.pointers.append(LoopPointer(place.base, place.offset, outer, access.low))
         self._ends(number, place)
         self._moving[number] = place.group
         return Address(number, 0)

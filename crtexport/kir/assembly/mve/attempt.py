@@ -9,20 +9,27 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.mve.body import NONE, Op
+from crtexport.kir.assembly.mve.body import NONE, MveOp
 from crtexport.kir.assembly.mve.lags import FOLLOWS
-from crtexport.kir.assembly.mve.lives import Crowd
-from crtexport.kir.assembly.mve.outline import INTEGER, MEMORY, MULTIPLY, SCALAR, Outline, Step
+from crtexport.kir.assembly.mve.lives import LiveCounts
+from crtexport.kir.assembly.mve.outline import (
+    INTEGER,
+    MEMORY,
+    MULTIPLY,
+    SCALAR,
+    Outline,
+    OutlineStep,
+)
 
 VECTORS = 8
 """Registers for vectors."""
 AHEAD = 18
-"""Cycles that a load may be before what wants its value."""
+"""Cycles that a load may be before what reads its value."""
 
 
 class Manner(Struct, frozen=True):
     """A way to choose times. ``keep``: cycles after which a value is rather loaded again than kept.
-    ``early``: loads come as soon as may be, up to so many cycles before what wants their value, not
+    ``early``: loads come as soon as may be, up to so many cycles before what reads their value, not
     as late. ``lattice``: loads and stores begin at even times, products at odd ones, so that
     a pipe is never free for a single cycle."""
 
@@ -44,7 +51,7 @@ class Slot(Struct):
     the pointer ``lag``, or what gives the register ``temporary`` its value."""
 
     time: int
-    op: Op | None
+    op: MveOp | None
     tail: bool
     value: int = NONE
     until: int = 0  # when a loaded value is used last
@@ -60,7 +67,7 @@ class Times(Struct, frozen=True):
     others: tuple[Slot, ...]
 
 
-class Plan:
+class OutlineDependences:
     """An outline's dependences, and the times that were found for it."""
 
     def __init__(self, outline: Outline) -> None:
@@ -98,8 +105,8 @@ class Plan:
         self._tried: dict[tuple[int, Manner], Times | float] = {}
 
     def _bound(self) -> tuple[int, int]:
-        """An interval that is surely needed, and the parity of times that most instructions want.
-        """
+        """Returns an interval that is surely needed, and the parity of times that most instructions
+        want."""
         counts = [0] * 4
         for step in self.steps:
             counts[step.pipe] += 1
@@ -120,8 +127,9 @@ class Plan:
         return self._tried[key]
 
 
-def _latency(source: Step, user: Step, place: int) -> int:
-    """Cycles from an instruction to one that takes its result as the operand at a place."""
+def _latency(source: OutlineStep, user: OutlineStep, place: int) -> int:
+    """Returns the cycles from an instruction to one that takes its result as the operand at a
+    place."""
     chained = place == 0 and user.tied and source.pipe == user.pipe == MULTIPLY
     return 2 if chained else source.latency
 
@@ -130,7 +138,7 @@ class _Attempt:
     """Bits of ``begun`` are the times at which an instruction begins, of ``starts`` those at which
     a pipe is given one, which keeps it for two cycles."""
 
-    def __init__(self, plan: Plan, interval: int, manner: Manner) -> None:
+    def __init__(self, plan: OutlineDependences, interval: int, manner: Manner) -> None:
         self.plan, self.interval, self.manner = plan, interval, manner
         everything = (1 << interval) - 1
         even = everything // 3 if interval % 2 == 0 else everything
@@ -144,12 +152,12 @@ class _Attempt:
         self.times: list[int] = [NONE] * len(plan.steps)
         self.fetched: list[Slot] = []
         self.latest: dict[int, list[Slot]] = {}
-        self.crowd = Crowd(interval, VECTORS - plan.outline.kept)
+        self.crowd = LiveCounts(interval, VECTORS - plan.outline.kept)
         self.lives: dict[int, tuple[int, int]] = {}  # by root: from and until when, as far as known
         self.undone: list[tuple[int, tuple[int, int] | None]] = []  # what ``lives`` had
 
     def result(self) -> Times | float:
-        """Returns what :meth:`Plan.attempt` does."""
+        """Returns what :meth:`OutlineDependences.attempt` does."""
         for number in range(len(self.times)):
             if not self.place(number):
                 return number / len(self.times)
@@ -161,7 +169,7 @@ class _Attempt:
             self.starts[pipe] |= 1 << time
 
     def _free(self, pipe: int) -> int:
-        """The times that are free for a pipe."""
+        """Returns the times that are free for a pipe."""
         taken = self.begun
         if pipe != SCALAR:
             starts, last = self.starts[pipe], self.interval - 1
@@ -169,7 +177,7 @@ class _Attempt:
         return self.allowed[pipe] & ~taken
 
     def place(self, number: int) -> bool:
-        """Finds a time for an instruction and for the loads that it wants; returns whether there is
+        """Finds a time for an instruction and for the loads that it needs; returns whether there is
         one."""
         step = self.plan.steps[number]
         earliest, end = self._limits(number, step)
@@ -221,8 +229,8 @@ class _Attempt:
             reach += step
         return found
 
-    def _limits(self, number: int, step: Step) -> tuple[int, int]:
-        """The first time that an instruction may have, and the first that it may not."""
+    def _limits(self, number: int, step: OutlineStep) -> tuple[int, int]:
+        """Returns the first time that an instruction may have, and the first that it may not."""
         plan, times, interval = self.plan, self.times, self.interval
         earliest, end = int(step.partial), interval
         if step.tail and step.access and plan.outline.late:
@@ -241,7 +249,7 @@ class _Attempt:
         return earliest, end
 
     def _fetch(self, number: int, time: int, pipe: int, tail: bool) -> bool:
-        """Takes a time for an instruction, and for loads of what it wants; returns whether that was
+        """Takes a time for an instruction, and for loads of what it reads; returns whether that was
         possible, else leaves all as it was."""
         begun, starts, levels = self.begun, self.starts[:], self.crowd.levels[:]
         self.undone.clear()
@@ -348,7 +356,7 @@ class _Attempt:
         return self.crowd.add(at, time) if root is None else self._known(root, at)
 
     def _before(self, time: int, pipe: int) -> int:
-        """A free time for a load that is wanted at ``time``; -1 if there is none."""
+        """Returns a free time for a load that is wanted at ``time``; -1 if there is none."""
         first = 1 << time - self.ahead if time > self.ahead else 1
         free = self._free(pipe) & ((1 << time) - first)
         if self.manner.early:

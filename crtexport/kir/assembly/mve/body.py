@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from crtexport.kir.assembly.mve.addresses import Base, Place
-from crtexport.kir.assembly.mve.instructions import Access, Bank, Form
+from crtexport.kir.assembly.mve.instructions import Bank, Form, VectorAccess
 from crtexport.kir.language import Expr
 
 MOST = 420
@@ -16,16 +16,16 @@ NONE = -1
 """No value: what a destination holds doesn't matter, or there is none."""
 
 
-class UnsupportedError(Exception):
+class UnsupportedLoopError(Exception):
     """The loop has something that isn't made into machine code here."""
 
 
-class Op(Struct, frozen=True):
+class MveOp(Struct, frozen=True):
     """One instruction. ``args`` are values, in the order of the letters of its text; the first is
     NONE where a tied destination may hold anything. ``number``: that in its text, or of the lanes
     that are stored where not all are."""
 
-    form: Form | Access
+    form: Form | VectorAccess
     dest: int
     args: tuple[int, ...]
     number: int = 0
@@ -33,10 +33,10 @@ class Op(Struct, frozen=True):
     value: int = NONE  # that a store puts there
 
 
-class Load(Struct, frozen=True):
+class VectorLoad(Struct, frozen=True):
     """A value that is in memory."""
 
-    access: Access
+    access: VectorAccess
     place: Place
 
 
@@ -48,10 +48,10 @@ class Body(Struct):
     all are, and their bytes. ``bases`` are the addresses, ``numbers`` the scalars that aren't
     known."""
 
-    ops: list[Op] = field(default_factory=list)
-    otherwise: list[Op] | None = None
+    ops: list[MveOp] = field(default_factory=list)
+    otherwise: list[MveOp] | None = None
     banks: list[Bank] = field(default_factory=list)
-    loads: dict[int, Load] = field(default_factory=dict)
+    loads: dict[int, VectorLoad] = field(default_factory=dict)
     dups: dict[int, tuple[Form, int]] = field(default_factory=dict)
     scalars: dict[int, int | None] = field(default_factory=dict)
     consumed: set[int] = field(default_factory=set)
@@ -76,7 +76,7 @@ class Body(Struct):
     def emit(self, form: Form, args: Sequence[int], number: int = 0) -> int:
         """Adds an instruction; returns its result."""
         if len(self.ops) >= MOST:
-            raise UnsupportedError("too long")
+            raise UnsupportedLoopError("too long")
         dest = self.fresh(form.fields[0][1])
-        self.ops.append(Op(form, dest, tuple(args), number))
+        self.ops.append(MveOp(form, dest, tuple(args), number))
         return dest

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crtexport.kir.assembly.mve.instructions import ADVANCE_SCALED, Access, Bank
-from crtexport.kir.assembly.mve.lines import Adding, AnyLine, Copying, Line, Register, Setting
+from crtexport.kir.assembly.mve.instructions import ADVANCE_SCALED, Bank, VectorAccess
+from crtexport.kir.assembly.mve.lines import Adding, AnyLine, BankRegister, Copying, Line, Setting
 from crtexport.kir.assembly.mve.pointers import FAR
 
-Number = Callable[[Register], int]
+Number = Callable[[BankRegister], int]
 """Gives the numbers of general registers."""
 LINK = 14
 """The register that counts passes of a loop, and holds the address to return to before."""
@@ -26,9 +26,10 @@ def encode(line: AnyLine, number: Number) -> bytes:
             return adding(number(register), value, short=short)
         case Copying(register=register, source=source):
             return move(number(register), number(source))
-        case Line(form=Access(word=word, size=size), address=address) if address is not None:
+        case Line(form=VectorAccess(word=word, size=size), address=address) if address is not None:
             distance = address.distance // size
-            word |= line.registers[0].number << 13 | number(Register("p", address.pointer)) << 16
+            pointer = number(BankRegister("p", address.pointer))
+            word |= line.registers[0].number << 13 | pointer << 16
             word |= abs(distance) | (_PRE_INDEXED if address.moves else 0)
             return _wide(word ^ _DOWN if distance < 0 else word)
     form = line.instruction

@@ -16,7 +16,7 @@ from crtexport.kir.assembly.frame import (
     name_of,
 )
 from crtexport.kir.assembly.mve import encoding
-from crtexport.kir.assembly.mve.lines import Line, Lines, MachineLoop, Register
+from crtexport.kir.assembly.mve.lines import BankRegister, Line, Lines, MachineLoop
 from crtexport.kir.assembly.mve.text import setting, text
 
 _GENERAL = (3, 2, 1, 0, 12, *range(4, 12))
@@ -25,10 +25,10 @@ _SUMS = (12, 10, 8, 6, 4, 2, 0)
 """Registers for sums, which leave the low ones to pointers that must be in one."""
 _SAVED_VECTORS = 4
 """From this vector on, functions leave to their callers what is in them."""
-_COUNTER = Register("n", 0)
+_COUNTER = BankRegister("n", 0)
 
 
-class Function(Struct, frozen=True):
+class LoopFunction(Struct, frozen=True):
     """``lines`` of assembler, their bytes, and the arguments in their order."""
 
     lines: tuple[str, ...]
@@ -36,12 +36,12 @@ class Function(Struct, frozen=True):
     arguments: tuple[Given, ...]
 
 
-def function_of(loop: MachineLoop) -> Function:
+def function_of(loop: MachineLoop) -> LoopFunction:
     """Returns a function that runs a loop."""
-    return _Function(loop).made()
+    return _FunctionBuilder(loop).made()
 
 
-class _Function:
+class _FunctionBuilder:
     def __init__(self, loop: MachineLoop) -> None:
         self.loop, self.code = loop, loop.code
         self.lines: list[str] = []
@@ -51,31 +51,32 @@ class _Function:
         self.order = arranged(list(given), self.numbers.__getitem__)
         self.arguments = tuple(given[register] for register in self.order)
 
-    def _given(self) -> dict[Register, Given]:
+    def _given(self) -> dict[BankRegister, Given]:
         loop, code = self.loop, self.code
         given = {}
         for i in code.given:
             base, start = loop.bases[i], code.pointers[i].start
             index = base.index(start // base.size)
-            given[Register("p", i)] = Given(base.buffer, base.buffer, index)
+            given[BankRegister("p", i)] = Given(base.buffer, base.buffer, index)
         given |= {
-            Register("s", i): Given("number", "", number) for i, number in enumerate(loop.numbers)
+            BankRegister("s", i): Given("number", "", number)
+            for i, number in enumerate(loop.numbers)
         }
         if loop.known is None:
             given[_COUNTER] = Given("count", "", loop.count)
         return given
 
-    def _numbers(self) -> dict[Register, int]:
-        """The numbers of all general registers."""
+    def _numbers(self) -> dict[BankRegister, int]:
+        """Returns the numbers of all general registers."""
         code = self.code
-        numbers = {Register("a", i): _SUMS[i] for i in range(code.sums)}
-        names = [Register("s", i) for i in range(code.numbers + code.constants)]
-        names += [Register("t", i) for i in range(code.temporaries)]
+        numbers = {BankRegister("a", i): _SUMS[i] for i in range(code.sums)}
+        names = [BankRegister("s", i) for i in range(code.numbers + code.constants)]
+        names += [BankRegister("t", i) for i in range(code.temporaries)]
         if code.passes:
             names.append(_COUNTER)
         elif self.loop.known is None:
             numbers[_COUNTER] = encoding.LINK
-        pointers = {Register("p", i): pointer.low for i, pointer in enumerate(code.pointers)}
+        pointers = {BankRegister("p", i): pointer.low for i, pointer in enumerate(code.pointers)}
         low = [name for name, must in pointers.items() if must]
         for name in (*low, *(name for name in pointers if name not in low), *names):
             numbers[name] = next(
@@ -84,7 +85,7 @@ class _Function:
             )
         return numbers
 
-    def made(self) -> Function:
+    def made(self) -> LoopFunction:
         code = self.code
         saved = [*sorted(n for n in self.numbers.values() if CALLED <= n < 12), 14]
         vectors = 1 + max(self._vectors(), default=0) - _SAVED_VECTORS
@@ -100,7 +101,7 @@ class _Function:
         if vectors > 0:
             self._add([f"vpop {{d8-d{7 + 2 * vectors}}}"], encoding.pop_vectors(vectors))
         self._plain(f"pop {{{', '.join(map(name_of, (*saved[:-1], 15)))}}}")
-        return Function(tuple(self.lines), self.bytes, self.arguments)
+        return LoopFunction(tuple(self.lines), self.bytes, self.arguments)
 
     def _vectors(self) -> Iterable[int]:
         return (
@@ -132,7 +133,7 @@ class _Function:
         self._looped()
 
     def _nested(self) -> None:
-        """A loop in another one."""
+        """Emits a loop in another one."""
         code, counter = self.code, self.numbers[_COUNTER]
         self._encoded(code.setup)
         if self.loop.known is not None:
@@ -149,7 +150,7 @@ class _Function:
         self._add(["bne.w 2b"], encoding.back_if_more(len(self.bytes) - begin))
 
     def _looped(self) -> None:
-        """The loop that the processor counts."""
+        """Emits the loop that the processor counts."""
         self._add([".p2align 2", "1:"], encoding.NOTHING if len(self.bytes) % 4 else b"")
         begin = len(self.bytes)
         self._encoded(self.code.loop)

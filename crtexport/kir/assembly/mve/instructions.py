@@ -56,7 +56,8 @@ class Form(Struct, frozen=True):
 def _lanes(
     mnemonic: str, word: int, pipe: Pipe = Pipe.INTEGER, latency: int = 1, *, last: bool = False
 ) -> Form:
-    """Three vectors; ``last``: the operands are written in the other order."""
+    """Returns an instruction of three vectors; ``last``: the operands are written in the other
+    order."""
     b, a = (17, 1) if last else (1, 17)
     return Form(
         f"{mnemonic} {{d}}, {{a}}, {{b}}", pipe, latency, word,
@@ -65,7 +66,7 @@ def _lanes(
 
 
 def _by_scalar(mnemonic: str, word: int, pipe: Pipe = Pipe.INTEGER, latency: int = 1) -> Form:
-    """A vector and a number in a general register."""
+    """Returns an instruction of a vector and a number in a general register."""
     return Form(
         f"{mnemonic} {{d}}, {{a}}, {{b}}", pipe, latency, word,
         (("d", _Q, 13), ("a", _Q, 17), ("b", _R, 0)),
@@ -88,7 +89,8 @@ def _narrowing(mnemonic: str, word: int, *, shifts: bool = False) -> Form:
 
 
 def _dot(mnemonic: str, word: int) -> Form:
-    """The sum of the products of lanes, added to ``a`` if it is tied."""
+    """Returns the instruction for the sum of the products of lanes, added to ``a`` if it is
+    tied."""
     adds = bool(word & 0x20)
     a, b = ("b", "c") if adds else ("a", "b")
     return Form(
@@ -98,7 +100,7 @@ def _dot(mnemonic: str, word: int) -> Form:
 
 
 def _shift(mnemonic: str, word: int, latency: int, direction: int) -> Form:
-    """By a number of bits."""
+    """Returns an instruction that shifts by a number of bits."""
     return Form(
         f"{mnemonic} {{d}}, {{a}}, #{{i}}", Pipe.INTEGER, latency, word,
         (("d", _Q, 13), ("a", _Q, 1)), shift=direction,
@@ -106,7 +108,7 @@ def _shift(mnemonic: str, word: int, latency: int, direction: int) -> Form:
 
 
 def _dup(mnemonic: str, word: int) -> Form:
-    """A general register in all lanes."""
+    """Returns an instruction that puts a general register into all lanes."""
     return Form(
         f"{mnemonic} {{d}}, {{a}}", Pipe.INTEGER, 1, word, (("d", _Q, 17), ("a", _R, 12))
     )
@@ -205,7 +207,7 @@ LANES_LEFT = {
 says."""
 
 
-class Access(Struct, frozen=True):
+class VectorAccess(Struct, frozen=True):
     """A load or store of a vector: elements of ``size`` bytes, of which an offset is a multiple.
     ``low``: the address must be in a low register, as where lanes are wider than elements."""
 
@@ -221,26 +223,26 @@ class Access(Struct, frozen=True):
         return 127 * self.size
 
 
-ACCESSES: dict[tuple[str, str], Access] = {
-    ("i8x16", "i8"): Access("vldrb.u8", 0xED901E00, 1),
-    ("i16x8", "i16"): Access("vldrh.u16", 0xED901E80, 2),
-    ("i32x4", "i32"): Access("vldrw.u32", 0xED901F00, 4),
-    ("f32x4", "f32"): Access("vldrw.u32", 0xED901F00, 4),
-    ("i16x8", "i8"): Access("vldrb.s16", 0xED900E80, 1, low=True),
-    ("i16x8", "u8"): Access("vldrb.u16", 0xFD900E80, 1, low=True),
-    ("i32x4", "i8"): Access("vldrb.s32", 0xED900F00, 1, low=True),
-    ("i32x4", "u8"): Access("vldrb.u32", 0xFD900F00, 1, low=True),
-    ("i32x4", "i16"): Access("vldrh.s32", 0xED980F00, 2, low=True),
-    ("i32x4", "u16"): Access("vldrh.u32", 0xFD980F00, 2, low=True),
+ACCESSES: dict[tuple[str, str], VectorAccess] = {
+    ("i8x16", "i8"): VectorAccess("vldrb.u8", 0xED901E00, 1),
+    ("i16x8", "i16"): VectorAccess("vldrh.u16", 0xED901E80, 2),
+    ("i32x4", "i32"): VectorAccess("vldrw.u32", 0xED901F00, 4),
+    ("f32x4", "f32"): VectorAccess("vldrw.u32", 0xED901F00, 4),
+    ("i16x8", "i8"): VectorAccess("vldrb.s16", 0xED900E80, 1, low=True),
+    ("i16x8", "u8"): VectorAccess("vldrb.u16", 0xFD900E80, 1, low=True),
+    ("i32x4", "i8"): VectorAccess("vldrb.s32", 0xED900F00, 1, low=True),
+    ("i32x4", "u8"): VectorAccess("vldrb.u32", 0xFD900F00, 1, low=True),
+    ("i32x4", "i16"): VectorAccess("vldrh.s32", 0xED980F00, 2, low=True),
+    ("i32x4", "u16"): VectorAccess("vldrh.u32", 0xFD980F00, 2, low=True),
 }
 """Loads, by the types of the vector and of the elements."""
 
-STORES: dict[tuple[str, str], Access] = {
-    ("i8x16", "i8"): Access("vstrb.8", 0xED801E00, 1, stores=True),
-    ("i16x8", "i16"): Access("vstrh.16", 0xED801E80, 2, stores=True),
-    ("i32x4", "i32"): Access("vstrw.32", 0xED801F00, 4, stores=True),
-    ("f32x4", "f32"): Access("vstrw.32", 0xED801F00, 4, stores=True),
-    ("i16x8", "i8"): Access("vstrb.16", 0xED800E80, 1, low=True, stores=True),
-    ("i32x4", "i8"): Access("vstrb.32", 0xED800F00, 1, low=True, stores=True),
-    ("i32x4", "i16"): Access("vstrh.32", 0xED880F00, 2, low=True, stores=True),
+STORES: dict[tuple[str, str], VectorAccess] = {
+    ("i8x16", "i8"): VectorAccess("vstrb.8", 0xED801E00, 1, stores=True),
+    ("i16x8", "i16"): VectorAccess("vstrh.16", 0xED801E80, 2, stores=True),
+    ("i32x4", "i32"): VectorAccess("vstrw.32", 0xED801F00, 4, stores=True),
+    ("f32x4", "f32"): VectorAccess("vstrw.32", 0xED801F00, 4, stores=True),
+    ("i16x8", "i8"): VectorAccess("vstrb.16", 0xED800E80, 1, low=True, stores=True),
+    ("i32x4", "i8"): VectorAccess("vstrb.32", 0xED800F00, 1, low=True, stores=True),
+    ("i32x4", "i16"): VectorAccess("vstrh.32", 0xED880F00, 2, low=True, stores=True),
 }

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from crtexport.kir.assembly.mve.addresses import Place
-from crtexport.kir.assembly.mve.body import Op, UnsupportedError
-from crtexport.kir.assembly.mve.instructions import Access
+from crtexport.kir.assembly.mve.body import MveOp, UnsupportedLoopError
+from crtexport.kir.assembly.mve.instructions import VectorAccess
 
 LARGEST = 65535
 """The largest step that one instruction puts into a register."""
@@ -60,21 +60,21 @@ class Lag(Struct, frozen=True):
 
 
 def lags_of(
-    tail: Sequence[Op], loads: Iterable[tuple[Place, Access]], *, follow: bool
+    tail: Sequence[MveOp], loads: Iterable[tuple[Place, VectorAccess]], *, follow: bool
 ) -> list[Lag]:
     """Returns the pointers for what the instructions of a tail store, and for ``loads`` in it,
-    whose addresses move; ``follow``: each follows another register. Raises UnsupportedError where a
-    step is too long."""
-    found: dict[tuple[int, int, int], dict[Place, Access]] = {}
+    whose addresses move; ``follow``: each follows another register. Raises UnsupportedLoopError
+    where a step is too long."""
+    found: dict[tuple[int, int, int], dict[Place, VectorAccess]] = {}
     stores = [(op.place, op.form) for op in tail if op.place is not None]
     for place, access in (*loads, *stores):
-        if place.moves and isinstance(access, Access):
+        if place.moves and isinstance(access, VectorAccess):
             found.setdefault(place.group, {})[place] = access
     steps = {} if follow else _divided({step for _, step, _ in found})
     lags: list[Lag] = []
     for (_, step, _), places in found.items():
         if not (0 <= step <= LARGEST):
-            raise UnsupportedError("a step that is too long")
+            raise UnsupportedLoopError("a step that is too long")
         waiting = sorted(places, key=lambda place: place.offset)
         while waiting:
             first = waiting[0]
@@ -92,11 +92,12 @@ def lags_of(
 
 
 def _divided(steps: set[int]) -> dict[int, tuple[int, tuple[int, ...]]]:
-    """By steps, the number of a register and the powers of two by which its value is added."""
+    """Returns by steps the number of a register and the powers of two by which its value is
+    added."""
     found: dict[int, tuple[int, tuple[int, ...]]] = {}
     registers: list[int] = []
     if 0 in steps:
-        raise UnsupportedError("a pointer that moves with the loop around")
+        raise UnsupportedLoopError("a pointer that moves with the loop around")
     for step in sorted(steps):
         for number, unit in enumerate(registers):
             times = step // unit

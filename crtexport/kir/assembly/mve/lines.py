@@ -5,12 +5,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from crtexport.kir.assembly.mve.addresses import Base
-from crtexport.kir.assembly.mve.instructions import Access, Form
+from crtexport.kir.assembly.mve.instructions import Form, VectorAccess
 from crtexport.kir.assembly.mve.pointers import Address
 from crtexport.kir.language import Const, Expr
 
 
-class Register(Struct, frozen=True):
+class BankRegister(Struct, frozen=True):
     """A register. ``bank``: q (a vector, by its number), p (a pointer), s (a number), a (a sum, in
     an even register) or t (temporary)."""
 
@@ -22,15 +22,15 @@ class Line(Struct, frozen=True):
     """An instruction: its registers in the order of the letters of its text; of loads and stores,
     the vector's, and the ``address``."""
 
-    form: Form | Access
-    registers: tuple[Register, ...]
+    form: Form | VectorAccess
+    registers: tuple[BankRegister, ...]
     number: int = 0
     address: Address | None = None
 
     @property
     def instruction(self) -> Form:
         """Returns ``form`` of what is no load or store. Raises TypeError for one."""
-        if isinstance(self.form, Access):
+        if isinstance(self.form, VectorAccess):
             raise TypeError("an access has an address")
         return self.form
 
@@ -38,7 +38,7 @@ class Line(Struct, frozen=True):
 class Setting(Struct, frozen=True):
     """A number that is put into a register."""
 
-    register: Register
+    register: BankRegister
     value: int
 
 
@@ -46,7 +46,7 @@ class Adding(Struct, frozen=True):
     """A number that is added to a pointer; ``short``: by a short instruction, which has a byte for
     it."""
 
-    register: Register
+    register: BankRegister
     value: int
     short: bool = False
 
@@ -54,15 +54,15 @@ class Adding(Struct, frozen=True):
 class Copying(Struct, frozen=True):
     """A general register that becomes what another one is."""
 
-    register: Register
-    source: Register
+    register: BankRegister
+    source: BankRegister
 
 
 AnyLine = Line | Setting | Adding | Copying
 Lines = tuple[AnyLine, ...]
 
 
-class Pointer(Struct, frozen=True):
+class LoopPointer(Struct, frozen=True):
     """An address that the loop is given: ``start`` bytes from the one with the number ``base``.
     ``moves``: the loop changes it; ``low``: it must be in a low register. ``follows``: the number
     of the pointer that it is a copy of at first; then it isn't given."""
@@ -83,7 +83,7 @@ class Code(Struct, frozen=True):
     begins with ``begin``, and ends with ``end``. ``interval``: cycles of a pass.
     """
 
-    pointers: tuple[Pointer, ...]
+    pointers: tuple[LoopPointer, ...]
     numbers: int
     constants: int
     sums: int

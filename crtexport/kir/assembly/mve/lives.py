@@ -1,9 +1,9 @@
-"""Values that share a register because an instruction changes it, and the crowd of those alive."""
+"""Values that share a register because an instruction changes it, and how many are alive."""
 
 from __future__ import annotations
 
 from crtexport.kir.assembly.mve.body import NONE, Body
-from crtexport.kir.assembly.mve.instructions import Access
+from crtexport.kir.assembly.mve.instructions import VectorAccess
 
 
 def roots_of(body: Body) -> dict[int, int]:
@@ -11,14 +11,14 @@ def roots_of(body: Body) -> dict[int, int]:
     were. Loaded values have none but those that are changed."""
     roots = {value: value for value in body.consumed}
     for op in body.ops:
-        if op.dest == NONE or isinstance(op.form, Access):
+        if op.dest == NONE or isinstance(op.form, VectorAccess):
             continue
         tied = op.form.tied and op.args[0] != NONE
         roots[op.dest] = roots.get(op.args[0], op.args[0]) if tied else op.dest
     return roots
 
 
-class Crowd:
+class LiveCounts:
     """The number of values that are alive at each time of an interval: bits of ``levels[n]`` are
     the times with more than n."""
 

@@ -18,7 +18,7 @@ from crtexport.kir.assembly.mve.assembly import (
     TooManyError,
 )
 from crtexport.kir.assembly.mve.attempt import MANNERS
-from crtexport.kir.assembly.mve.body import Body, UnsupportedError
+from crtexport.kir.assembly.mve.body import Body, UnsupportedLoopError
 from crtexport.kir.assembly.mve.lags import lags_of
 from crtexport.kir.assembly.mve.lines import Code, MachineLoop
 from crtexport.kir.assembly.mve.schedule import Scheduler, tail_of
@@ -57,19 +57,19 @@ ARGUMENTS = 8
 """Addresses and numbers that a loop may be given."""
 _REMEMBERED = 256
 """Loops whose codes are remembered: choosing a kernel asks whether there is one, and printing it
-wants the best."""
+needs the best."""
 
 
 def machine_loop(
     loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str] = ()
 ) -> MachineLoop | None:
     """Returns ``loop`` as machine code, with one that is all that it does if it does no more; None
-    where that can't be, or wants too many registers.
+    where that can't be, or needs too many registers.
 
     ``definitions``: the values of Lets around it, by name; ``overlapping``: buffers that may have
     bytes in common with others.
     """
-    found = _wanted(loop, definitions, overlapping)
+    found = next(iter(_wanted(loop, definitions, (overlapping,))), None)
     code = found.codes.best() if found is not None else None
     if found is None or code is None:
         return None
@@ -78,26 +78,29 @@ def machine_loop(
 
 
 def _wanted(
-    loop: kir.For, definitions: Mapping[str, Expr], overlapping: Iterable[str]
-) -> _Wanted | None:
-    """Returns all of a loop that decides its code; None where it can't become machine code."""
+    loop: kir.For, definitions: Mapping[str, Expr], overlapping: Sequence[Iterable[str]]
+) -> list[_Iteration]:
+    """Returns all of a loop that decides its code, for each of several sets of buffers that may
+    overlap; none where it can't become machine code."""
     if loop.extent == kir.Const(0, Scalar.INDEX):
-        return None
+        return []
     inner = _inner(loop)
     passes = int(inner.extent.value) if inner and isinstance(inner.extent, kir.Const) else 0
     if inner is not None and passes < MOST_REPEATED_ONCE:
-        return None
+        return []
     try:
         body = select(inner or loop, definitions, loop if inner else None)
-    except UnsupportedError:
-        return None
+    except UnsupportedLoopError:
+        return []
     unknown = not isinstance(loop.extent, kir.Const)
     room = ARGUMENTS - len(body.numbers) - unknown
-    return _Wanted(body, _tail(inner or loop, body, set(overlapping)), passes, room)
+    tails = (_tail(inner or loop, body, set(names)) for names in overlapping)
+    return [_Iteration(body, tail, passes, room) for tail in dict.fromkeys(tails)]
 
 
 def _inner(loop: kir.For) -> kir.For | None:
-    """The loop that is all that another one does, but for names."""
+    """Returns the loop that is all of another one's body, but for names; None where there is
+    none."""
     *lets, last = loop.body
     if isinstance(last, kir.For) and last.assembled and all(isinstance(s, kir.Let) for s in lets):
         return last
@@ -117,15 +120,16 @@ def becomes_machine_code(kernel: kir.Kernel) -> bool:
     loops = [stmt for stmt in walk(kernel.body) if isinstance(stmt, kir.For) and stmt.assembled]
     everything = [buffer.name for buffer in kernel.buffers]
     return all(
-        (found := _wanted(loop, definitions, overlapping)) is not None and found.codes.exist()
+        (found := _wanted(loop, definitions, ((), everything)))
+        and all(one.codes.exist() for one in found)
         for loop in loops if loop.extent != kir.Const(0, Scalar.INDEX) and _inner(loop) is None
-        for overlapping in ((), everything)
     )
 
 
 def _tail(loop: kir.For, body: Body, overlapping: set[str]) -> Tail:
-    """A first pass stores in vain, where the first iteration does. That may come before its loads
-    if they are of no memory that is stored to, or are the same in all iterations."""
+    """Returns where the end of an iteration may be. A first pass stores in vain, where the first
+    iteration does. That may come before its loads if they are of no memory that is stored to, or
+    are the same in all iterations."""
     if isinstance(loop.extent, kir.Const) and loop.extent.value == 1:
         return Tail.NONE
     stored = {body.bases[op.place.base].buffer for op in body.ops if op.place is not None}
@@ -138,7 +142,7 @@ def _tail(loop: kir.For, body: Body, overlapping: set[str]) -> Tail:
     return Tail.LATE if moving or not isinstance(loop.extent, kir.Const) else Tail.EARLY
 
 
-class _Wanted:
+class _Iteration:
     """``body`` of an iteration and its ``tail``; ``passes``: as many of a loop in another one, or
     0; ``room``: pointers that it may be given. Equal where the code is the same."""
 
@@ -150,7 +154,7 @@ class _Wanted:
         return hash(self._key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Wanted) and self._key == other._key
+        return isinstance(other, _Iteration) and self._key == other._key
 
     @property
     def codes(self) -> _Codes:
@@ -159,10 +163,10 @@ class _Wanted:
 
 
 class _Codes:
-    """Codes of an iteration, looked for no longer than is asked."""
+    """Codes of an iteration, which are searched for on demand."""
 
-    def __init__(self, wanted: _Wanted) -> None:
-        self._found = self._all(wanted)
+    def __init__(self, iteration: _Iteration) -> None:
+        self._found = self._all(iteration)
         self._best: Code | None = None
 
     def exist(self) -> bool:
@@ -177,37 +181,37 @@ class _Codes:
             self._best = code
         return self._best
 
-    def _all(self, wanted: _Wanted) -> Iterator[Code]:
-        """Each is better than those before."""
+    def _all(self, iteration: _Iteration) -> Iterator[Code]:
+        """Yields codes, each better than those before."""
         none = True
         try:
-            search = _Search(wanted, follow=True)
+            search = _Search(iteration, follow=True)
             for code in search.codes():
                 none = False
                 yield code
-            if none and search.crowded and not wanted.passes:
-                yield from _Search(wanted, follow=False).codes()
+            if none and search.crowded and not iteration.passes:
+                yield from _Search(iteration, follow=False).codes()
                 return
-            if search.loose and wanted.body.otherwise is not None:
-                body = replace(wanted.body, ops=wanted.body.otherwise, otherwise=None)
-                other = _Wanted(body, wanted.tail, wanted.passes, wanted.room)
+            if search.loose and iteration.body.otherwise is not None:
+                body = replace(iteration.body, ops=iteration.body.otherwise, otherwise=None)
+                other = _Iteration(body, iteration.tail, iteration.passes, iteration.room)
                 yield from _Search(other, follow=True, found=search.found).codes()
-        except UnsupportedError:
+        except UnsupportedLoopError:
             return
 
 
 @functools.lru_cache(_REMEMBERED)
-def _codes(wanted: _Wanted) -> _Codes:
-    return _Codes(wanted)
+def _codes(iteration: _Iteration) -> _Codes:
+    return _Codes(iteration)
 
 
 class _Search:
     """Tries how many values are kept, and intervals, the shortest first."""
 
-    def __init__(self, wanted: _Wanted, *, follow: bool, found: Code | None = None) -> None:
+    def __init__(self, iteration: _Iteration, *, follow: bool, found: Code | None = None) -> None:
         """``found``: a code than which others have to be better."""
-        self.body, self.kind, self.passes = wanted.body, wanted.tail, wanted.passes
-        self.room = wanted.room
+        self.body, self.kind, self.passes = iteration.body, iteration.tail, iteration.passes
+        self.room = iteration.room
         body = self.body
         moving = {value: load.place.moves for value, load in body.loads.items()}
         self.first = len(body.ops) if self.kind is Tail.NONE else tail_of(body, moving)
@@ -250,9 +254,9 @@ class _Search:
     def _shorter(
         self, scheduler: Scheduler, intervals: range, kept: Sequence[int]
     ) -> Iterator[Code]:
-        """The code with the first of some intervals for which there is one, then with the shortest:
-        some are left out where instructions that find no place show that there is far too little.
-        """
+        """Yields the code with the first of some intervals for which there is one, then with the
+        shortest: some are left out where instructions that find no place show that there is far too
+        little."""
         interval = untried = intervals.start
         while interval < intervals.stop:
             found, part = self._with(scheduler, interval, kept)
@@ -265,7 +269,7 @@ class _Search:
             interval += max(1, int((1 - part) * interval / 2))
 
     def _general(self) -> int:
-        """General registers that are surely needed."""
+        """Returns the number of general registers that are surely needed."""
         body = self.body
         groups = {load.place.group for load in body.loads.values()}
         groups |= {op.place.group for op in body.ops if op.place is not None}
@@ -278,7 +282,7 @@ class _Search:
         return pointers + len(numbers) + unknown + temporaries + sums_of(body) + counter
 
     def _fixed(self) -> list[int]:
-        """Values that are the same in all iterations, those that are wanted most first."""
+        """Returns the values that are the same in all iterations, those used most first."""
         body, uses = self.body, dict[int, int]()
         late = {arg for op in body.ops[self.first :] for arg in op.args}
         for op in body.ops:
@@ -292,8 +296,8 @@ class _Search:
     def _with(
         self, scheduler: Scheduler, interval: int, kept: Sequence[int]
     ) -> tuple[Code | None, float]:
-        """The code with an interval, if it is found, and which part of all instructions had a
-        time."""
+        """Returns the code with an interval, if it is found, and which part of all instructions had
+        a time."""
         most = 0.0
         for manner in MANNERS:
             if self._hopeless:

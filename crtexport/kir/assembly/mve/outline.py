@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.mve.body import NONE, Body, Op
-from crtexport.kir.assembly.mve.instructions import Access, Bank, Pipe
+from crtexport.kir.assembly.mve.body import NONE, Body, MveOp
+from crtexport.kir.assembly.mve.instructions import Bank, Pipe, VectorAccess
 from crtexport.kir.assembly.mve.lags import Lag
 from crtexport.kir.assembly.mve.lives import roots_of
 
@@ -20,7 +20,7 @@ _NUMBERS = {
 }
 
 
-class Step(Struct, frozen=True):
+class OutlineStep(Struct, frozen=True):
     """An instruction. ``args``: the values that it takes, that of a store last; ``dest``: the value
     that it makes. ``latency``: cycles until another instruction can use the result. ``tied``: its
     first operand's register becomes its result's. ``access``: it stores; ``lag``: the number
@@ -45,7 +45,7 @@ class Outline(Struct, frozen=True):
     ``lags``: how many instructions move each of the tail's pointers, and the register with its step
     or FOLLOWS. ``late``: the tail's stores come behind all loads of the other iteration."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[OutlineStep, ...]
     loads: tuple[tuple[int, int], ...]
     dups: tuple[int, ...]
     roots: tuple[tuple[int, int], ...]
@@ -54,7 +54,7 @@ class Outline(Struct, frozen=True):
     late: bool
 
 
-def ordered(body: Body, first: int, *, late: bool) -> tuple[list[Op], list[bool]]:
+def ordered(body: Body, first: int, *, late: bool) -> tuple[list[MveOp], list[bool]]:
     """Returns the instructions of an iteration in the order in which they are given times, and
     whether each is in the tail, which begins with instruction ``first``."""
     tail, head = body.ops[first:], body.ops[:first]
@@ -65,7 +65,7 @@ def ordered(body: Body, first: int, *, late: bool) -> tuple[list[Op], list[bool]
 
 
 def outline(
-    body: Body, order: tuple[Sequence[Op], Sequence[bool]], kept: Collection[int],
+    body: Body, order: tuple[Sequence[MveOp], Sequence[bool]], kept: Collection[int],
     lags: Sequence[Lag], *, late: bool,
 ) -> Outline:
     """Returns the outline of an iteration whose instructions are given times in an order; ``kept``:
@@ -88,16 +88,16 @@ def _vectors(body: Body, roots: Iterable[tuple[int, int]]) -> tuple[tuple[int, i
     return tuple(sorted(each for each in roots if body.banks[each[1]] is Bank.VECTOR))
 
 
-def is_partial(op: Op) -> bool:
+def is_partial(op: MveOp) -> bool:
     """Returns whether an instruction stores some lanes only: one before it says so."""
-    return isinstance(op.form, Access) and op.number > 0
+    return isinstance(op.form, VectorAccess) and op.number > 0
 
 
-def _step(op: Op, tail: bool, lag: int) -> Step:
+def _step(op: MveOp, tail: bool, lag: int) -> OutlineStep:
     args = (*op.args, op.value)
-    if isinstance(op.form, Access):
-        return Step(MEMORY, op.dest, args, 0, False, True, lag, is_partial(op), tail)
+    if isinstance(op.form, VectorAccess):
+        return OutlineStep(MEMORY, op.dest, args, 0, False, True, lag, is_partial(op), tail)
     form = op.form
-    return Step(
+    return OutlineStep(
         _NUMBERS[form.pipe], op.dest, args, form.latency, form.tied, False, lag, False, tail
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.mve.instructions import Access
+from crtexport.kir.assembly.mve.instructions import VectorAccess
 
 MOST = 4
 """Registers for places of one base."""
@@ -24,7 +24,7 @@ class Visit(Struct, frozen=True):
     """
 
     offset: int
-    access: Access
+    access: VectorAccess
     key: int
 
 
@@ -72,7 +72,7 @@ def follow(visits: Sequence[Visit], start: int, pointer: int) -> Walk | None:
 
 
 def _walk(visits: Sequence[Visit], step: int, pointer: int) -> Walk | None:
-    """One pointer for all ``visits``."""
+    """Returns the addresses of one pointer for all ``visits``; None if one isn't enough."""
     if step == 0:
         low = min(visit.offset for visit in visits)
         high = max(visit.offset for visit in visits)
@@ -89,16 +89,16 @@ def _walk(visits: Sequence[Visit], step: int, pointer: int) -> Walk | None:
 
 
 def _from(
-    visits: Sequence[Visit], start: int, last: int | None, pointer: int
+    visits: Sequence[Visit], start: int, last_move: int | None, pointer: int
 ) -> Walk | None:
-    """A walk from ``start`` on. ``last``: the visit that moves the pointer last; None: whichever
-    must."""
+    """Returns a walk from ``start`` on, None if there is none. ``last_move``: the visit that moves
+    the pointer last; None: whichever must."""
     at, addresses = start, dict[int, Address]()
     for number, visit in enumerate(visits):
         if not _reaches(at, visit):
             return None
-        moves = number == last
-        if not moves and (last is None or number < last) and number + 1 < len(visits):
+        moves = number == last_move
+        if not moves and (last_move is None or number < last_move) and number + 1 < len(visits):
             following = visits[number + 1]
             moves = not _reaches(at, following) and _reaches(visit.offset, following)
         distance = visit.offset - at

@@ -1,6 +1,6 @@
 """Registers for the values of a loop whose iterations overlap.
 
-A value lives from the time that makes it to the last that wants it, over the end of the interval
+A value lives from the time that makes it to the last that reads it, over the end of the interval
 where the next pass does; time is a circle. Registers for arcs of a circle are found by trying, with
 a limit: where the circle is full, an interval that is a little longer has room.
 """
@@ -65,7 +65,7 @@ def assign(arcs: Sequence[Arc], interval: int, registers: int) -> dict[int, int]
     return found if _fill(linear, free, limit, found) else None
 
 
-def _fill(arcs: Sequence[Arc], free: list[int], limit: list[int], found: dict[int, int]) -> bool:
+def _fill(arcs: Sequence[Arc], free: list[int], limit: list[int], assigned: dict[int, int]) -> bool:
     """Gives each of ``arcs``, in order of their beginnings, a register that is free from ``free``
     on and wanted from ``limit`` on; the tightest first, others where that leads nowhere."""
     chosen: list[tuple[int, int]] = []  # register and when it had been free
@@ -85,11 +85,11 @@ def _fill(arcs: Sequence[Arc], free: list[int], limit: list[int], found: dict[in
             register = choices[-1].pop()
             chosen.append((register, free[register]))
             free[register] = arc.end
-            found[arc.key] = register
+            assigned[arc.key] = register
             continue
         choices.pop()
         if not chosen:
             return False
-        register, before = chosen.pop()
-        free[register] = before
+        register, free_before = chosen.pop()
+        free[register] = free_before
     return True

@@ -3,7 +3,7 @@
 A modulo schedule: every so many cycles, the interval, another iteration begins, in the same order.
 The last instructions of an iteration, its tail, run between the first ones of the next; they are
 given their places first, as early as may be, then the others as early as what is left lets them.
-Loads get a place just before what wants their value.
+Loads get a place just before what reads their value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.mve.attempt import Manner, Plan, Slot
+from crtexport.kir.assembly.mve.attempt import Manner, OutlineDependences, Slot
 from crtexport.kir.assembly.mve.body import NONE, Body
 from crtexport.kir.assembly.mve.instructions import Bank
 from crtexport.kir.assembly.mve.lags import Lag
@@ -71,6 +71,6 @@ class Scheduler:
 
 
 @functools.lru_cache(_OUTLINES)
-def _plan(outline: Outline) -> Plan:
+def _plan(outline: Outline) -> OutlineDependences:
     """Loops of other numbers share what was tried for their outline."""
-    return Plan(outline)
+    return OutlineDependences(outline)

@@ -1,7 +1,7 @@
 """Instructions for a loop in Kernel IR: one iteration, in the order of its text.
 
 Loops in it whose extents are known are written out. Loads and vectors of one number are no
-instructions yet: the schedule makes one where a value is wanted, and another where it is wanted
+instructions yet: the schedule makes one where a value is read, and another where it is read
 again much later. What isn't affine, or has no instruction, refuses the loop.
 """
 
@@ -13,8 +13,15 @@ from collections.abc import Callable, Mapping
 from crtexport.kir import language as kir
 from crtexport.kir.assembly.mve.addresses import Base, Place, affine, multiple
 from crtexport.kir.assembly.mve.arrange import arrange
-from crtexport.kir.assembly.mve.body import NONE, Body, Load, Op, UnsupportedError
-from crtexport.kir.assembly.mve.instructions import ACCESSES, FORMS, STORES, Access, Bank, Form
+from crtexport.kir.assembly.mve.body import NONE, Body, MveOp, UnsupportedLoopError, VectorLoad
+from crtexport.kir.assembly.mve.instructions import (
+    ACCESSES,
+    FORMS,
+    STORES,
+    Bank,
+    Form,
+    VectorAccess,
+)
 from crtexport.kir.assembly.mve.patterns import DUPS, clamp_of, multiple_of, shift_of
 from crtexport.kir.language import Buffer, Expr, Scalar, Stmt
 from crtexport.kir.walk import map_operands, walk_expr
@@ -29,21 +36,21 @@ def select(
     loop: kir.For, definitions: Mapping[str, Expr], outer: kir.For | None = None
 ) -> Body:
     """Returns the instructions of an iteration of ``loop``, which is all that a loop ``outer``
-    does; ``definitions``: the values of Lets around both. Raises UnsupportedError."""
-    selector = _Selector(loop, definitions, outer)
+    does; ``definitions``: the values of Lets around both. Raises UnsupportedLoopError."""
+    selector = _LoopSelector(loop, definitions, outer)
     for stmt in loop.body:
         selector.statement(stmt)
     body = selector.body
     if not body.ops:
-        raise UnsupportedError("nothing to do")
+        raise UnsupportedLoopError("nothing to do")
     stored = {body.bases[op.place.base].buffer for op in body.ops if op.place is not None}
     if any(body.bases[load.place.base].buffer in stored for load in body.loads.values()):
-        raise UnsupportedError("a buffer is stored to and loaded from")
+        raise UnsupportedLoopError("a buffer is stored to and loaded from")
     arrange(body)
     return body
 
 
-class _Selector:
+class _LoopSelector:
     def __init__(
         self, loop: kir.For, definitions: Mapping[str, Expr], outer: kir.For | None
     ) -> None:
@@ -57,7 +64,7 @@ class _Selector:
         self._lets: dict[str, Expr] = {}  # of the body, not computed yet
         self._locals: dict[str, int] = {}  # values of accumulators; NONE is 0
         self._values: dict[Expr, int] = {}
-        self._loads: dict[tuple[Place, Access], int] = {}
+        self._loads: dict[tuple[Place, VectorAccess], int] = {}
         self._dups: dict[tuple[Form, int], int] = {}
         self._numbers: dict[Expr, int] = {}
         self._bases: dict[tuple[str, frozenset[tuple[Expr, int]]], int] = {}
@@ -97,7 +104,7 @@ class _Selector:
             case kir.Comment():
                 pass
             case _:
-                raise UnsupportedError(f"a {type(stmt).__name__}")
+                raise UnsupportedLoopError(f"a {type(stmt).__name__}")
 
     def _name(self, name: str, value: Expr) -> None:
         if self._lets.get(name, value) != value:
@@ -105,7 +112,7 @@ class _Selector:
         self._lets[name] = value
 
     def _here(self, expr: Expr) -> Expr:
-        """``expr`` with what its indices are now."""
+        """Returns ``expr`` with the current values of its indices."""
         match expr:
             case kir.Var(type=Scalar.INDEX):
                 return self._lets.get(expr.name, expr)
@@ -120,19 +127,19 @@ class _Selector:
         if part:
             some = part, type_.lane.itemsize
             if self.body.some not in (None, some):
-                raise UnsupportedError("stores of different numbers of lanes")
+                raise UnsupportedLoopError("stores of different numbers of lanes")
             self.body.some = some
         access = STORES.get((type_.value, stmt.buffer.dtype.value))
         if access is None:
-            raise UnsupportedError("a store of another type")
+            raise UnsupportedLoopError("a store of another type")
         place = self._place(stmt.buffer, stmt.index)
         value = self._saturated(stmt.value, stmt.buffer.dtype)
         if self.body.banks[value] is not Bank.VECTOR:
-            raise UnsupportedError("a store of no vector")
-        self.body.ops.append(Op(access, NONE, (), part, place, value))
+            raise UnsupportedLoopError("a store of no vector")
+        self.body.ops.append(MveOp(access, NONE, (), part, place, value))
 
     def _saturated(self, expr: Expr, element: Scalar) -> int:
-        """The value to store. Clamps to all that the element can hold are what narrowing does."""
+        """Returns the value to store. Clamps to the element's limits are left to narrowing."""
         expr = self._known(expr)
         limits = _LIMITS.get(element)
         found = clamp_of(expr, self._known)
@@ -159,13 +166,13 @@ class _Selector:
     # ---- values
 
     def _known(self, expr: Expr) -> Expr:
-        """``expr``, or what is behind its name."""
+        """Returns ``expr``, or the value that its name stands for."""
         while isinstance(expr, kir.Var) and expr.name in self._lets:
             expr = self._lets[expr.name]
         return expr
 
     def vector(self, expr: Expr) -> int:
-        """The value of an expression in a vector."""
+        """Returns the value of an expression in a vector."""
         expr = self._known(expr)
         if expr in self._values:
             return self._values[expr]
@@ -175,14 +182,14 @@ class _Selector:
             case kir.Call():
                 value = self._call(expr)
             case _:
-                raise UnsupportedError(f"a {type(expr).__name__}")
+                raise UnsupportedLoopError(f"a {type(expr).__name__}")
         self._values[expr] = value
         return value
 
     def _load(self, expr: kir.LoadVector) -> int:
         access = ACCESSES.get((expr.type.value, expr.buffer.dtype.value))
         if access is None or expr.count != expr.type.lanes:
-            raise UnsupportedError("a load of some lanes or another type")
+            raise UnsupportedLoopError("a load of some lanes or another type")
         place = self._place(expr.buffer, expr.index)
         if access.size == 1 and not access.low:  # any bytes may be words
             for type_, element in (("i32x4", "i32"), ("i16x8", "i16")):
@@ -191,11 +198,11 @@ class _Selector:
                     access = wider
                     break
         elif place.align % access.size:
-            raise UnsupportedError("an address that isn't aligned")
+            raise UnsupportedLoopError("an address that isn't aligned")
         key = place, access
         if key not in self._loads:
             self._loads[key] = value = self.body.fresh(Bank.VECTOR)
-            self.body.loads[value] = Load(access, place)
+            self.body.loads[value] = VectorLoad(access, place)
         return self._loads[key]
 
     def _call(self, call: kir.Call) -> int:
@@ -212,11 +219,12 @@ class _Selector:
                 return scalar
         form = FORMS.get(short)
         if form is None or form.tied or len(form.fields) != len(call.args) + 1:
-            raise UnsupportedError(f"a call of {name}")
+            raise UnsupportedLoopError(f"a call of {name}")
         return self.body.emit(form, [self.vector(arg) for arg in call.args])
 
     def _by_scalar(self, call: kir.Call, form: Form) -> int | None:
-        """An operation with a vector of one number, which a general register holds."""
+        """Emits an operation with a vector of one number, which a general register holds. Returns
+        its value; None where there is no such instruction."""
         for one, last in (call.args, call.args[::-1]):
             other = self._known(last)
             if isinstance(other, kir.Call) and other.name in DUPS:
@@ -231,7 +239,7 @@ class _Selector:
         return self._dups[key]
 
     def _number(self, expr: Expr) -> int:
-        """The value of a number that is the same in all iterations."""
+        """Returns the value of a number that is the same in all iterations."""
         expr = self._inlined(expr)
         if expr not in self._numbers:
             self._refuse_variables(expr)
@@ -250,12 +258,12 @@ class _Selector:
             return self._locals[expr.name]
         if isinstance(expr, kir.Const) and expr.value == 0:
             return NONE
-        raise UnsupportedError("a sum that begins elsewhere")
+        raise UnsupportedLoopError("a sum that begins elsewhere")
 
     def _dot(self, call: kir.Call) -> int:
         suffix = {"mve_mladava_s8": "s8", "mve_mladava_s16": "s16"}.get(call.name)
         if suffix is None:
-            raise UnsupportedError(f"a sum by {call.name}")
+            raise UnsupportedLoopError(f"a sum by {call.name}")
         acc = self._accumulator(call.args[0])
         a, b = self.vector(self._here(call.args[1])), self.vector(self._here(call.args[2]))
         if acc == NONE:
@@ -265,7 +273,7 @@ class _Selector:
     def _lanes(self, call: kir.Call) -> int:
         sums = [self._accumulator(self._known(arg)) for arg in call.args]
         if NONE in sums:
-            raise UnsupportedError("lanes of constants")
+            raise UnsupportedLoopError("lanes of constants")
         first = self.body.emit(FORMS["set_02"], (sums[0], sums[2]))
         return self.body.emit(FORMS["set_13"], (first, sums[1], sums[3]))
 
@@ -313,10 +321,11 @@ class _Selector:
         return own
 
     def _multiply_add(self, call: kir.Call) -> int:
-        """A product plus a number, in the register that the first value was loaded to."""
+        """Emits a product plus a number, in the register that the first value was loaded to.
+        Returns its value."""
         first = self.vector(call.args[0])
         if first not in self.body.loads:
-            raise UnsupportedError("a product of what isn't loaded")
+            raise UnsupportedLoopError("a product of what isn't loaded")
         args = self._own(first), self.vector(call.args[1]), self._number(call.args[2])
         return self.body.emit(FORMS["mlas_s16"], args)
 
@@ -334,7 +343,7 @@ class _Selector:
             return self.body.emit(FORMS["rshl_s32"], (value, self.vector(by)))
         count = self._inlined(by.args[0])
         if not isinstance(count, kir.Const):
-            if alone:  # nothing else wants the value, whose register changes
+            if alone:  # nothing else reads the value, whose register changes
                 return self.body.emit(FORMS["rshl_n_s32"], (value, self._number(count)))
             return self.body.emit(FORMS["rshl_s32"], (value, self.vector(by)))
         number = int(count.value)
@@ -347,7 +356,7 @@ class _Selector:
     # ---- addresses
 
     def _inlined(self, expr: Expr) -> Expr:
-        """``expr`` without the names that the body gives."""
+        """Returns ``expr`` with the values of the names that the body defines."""
         match expr:
             case kir.Var(name=name):
                 return self._inlined(self._lets[name]) if name in self._lets else expr
@@ -361,7 +370,7 @@ class _Selector:
             if isinstance(part, kir.Reading) or (isinstance(part, kir.Var) and (
                 part.name in self._changing or part.name in self._locals
             )):
-                raise UnsupportedError("a number that iterations change")
+                raise UnsupportedLoopError("a number that iterations change")
 
     def _place(self, buffer: Buffer, index: Expr) -> Place:
         size = buffer.dtype.itemsize

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from crtexport.kir.assembly.mve.instructions import Access
-from crtexport.kir.assembly.mve.lines import Adding, AnyLine, Copying, Line, Register, Setting
+from crtexport.kir.assembly.mve.instructions import VectorAccess
+from crtexport.kir.assembly.mve.lines import Adding, AnyLine, BankRegister, Copying, Line, Setting
 from crtexport.kir.assembly.mve.pointers import FAR
 
-Name = Callable[[Register], str]
+Name = Callable[[BankRegister], str]
 """Gives registers names, but for vectors, which have theirs."""
 
 
@@ -21,8 +21,8 @@ def text(line: AnyLine, name: Name) -> list[str]:
             return adding(name(register), value, short=short)
         case Copying(register=register, source=source):
             return [f"mov {name(register)}, {name(source)}"]
-        case Line(form=Access(mnemonic=mnemonic), address=address) if address is not None:
-            pointer = name(Register("p", address.pointer))
+        case Line(form=VectorAccess(mnemonic=mnemonic), address=address) if address is not None:
+            pointer = name(BankRegister("p", address.pointer))
             offset = f", #{address.distance}" if address.distance else ""
             after = "!" if address.moves else ""
             if line.number:  # behind VPST

@@ -15,7 +15,7 @@ _NOTHING = frozenset({"Dropout", "Identity"})
 _CLAMPS = frozenset({"Clip", "Relu"})
 
 
-class Surroundings:
+class Dataflow:
     """The nodes of a graph and its outputs. ``reads`` says how often each name is read by nodes,
     graphs inside of them included, or is an output."""
 

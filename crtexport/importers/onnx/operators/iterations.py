@@ -14,10 +14,10 @@ from crtexport.importers.onnx.values import Value
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
-_MOST_ROUNDS = 20_000
+_MOST_ITERATIONS = 20_000
 
 
-class Rounds(Struct, frozen=True):
+class CountedIterations(Struct, frozen=True):
     """The number of iterations of a loop; and which of its states are integers that are never
     negative."""
 
@@ -25,36 +25,36 @@ class Rounds(Struct, frozen=True):
     counters: frozenset[int]
 
 
-def counted_rounds(
+def counted_iterations(
     node: OnnxNode, body: GraphInfo, most: int | None, states: Sequence[Value]
-) -> Rounds | None:
+) -> CountedIterations | None:
     """Returns the iterations of a loop, at most ``most``, if its condition (true at first) depends
     only on constants; None if unknown."""
     part, needed = _deciding(body, len(states))
     if part is None or not all(node.builder.is_constant(states[i]) for i in needed):
         return None
-    limit = _MOST_ROUNDS if most is None else min(most, _MOST_ROUNDS)
+    limit = _MOST_ITERATIONS if most is None else min(most, _MOST_ITERATIONS)
     try:
         positive = set(needed)
-        given = [(node.array(states[i], "a state"), node.dtype(states[i])) for i in needed]
+        values = [(node.array(states[i], "a state"), node.dtype(states[i])) for i in needed]
         for step in range(limit):
             with node.walk.nested() as nested:
                 inner = node.within(nested.builder)
                 again, *following = node.walk.inline(part, [
                     inner.constant(step, DType.INT64), inner.constant(True, DType.BOOL),
-                    *(inner.constant(array, dtype) for array, dtype in given),
+                    *(inner.constant(array, dtype) for array, dtype in values),
                 ])
-                given = [(inner.array(v, "a state"), inner.dtype(v)) for v in following]
+                values = [(inner.array(v, "a state"), inner.dtype(v)) for v in following]
                 ends = not inner.array(again, "the condition").item()
             positive -= {
-                i for i, (array, dtype) in zip(needed, given, strict=True)
+                i for i, (array, dtype) in zip(needed, values, strict=True)
                 if not dtype.is_integer or (array < 0).any()
             }
             if ends:
-                return Rounds(step + 1, frozenset(positive))
+                return CountedIterations(step + 1, frozenset(positive))
     except CrtExportError:
         return None
-    return Rounds(limit, frozenset(positive)) if most == limit else None
+    return CountedIterations(limit, frozenset(positive)) if most == limit else None
 
 
 def _deciding(body: GraphInfo, count: int) -> tuple[GraphInfo | None, list[int]]:
@@ -62,17 +62,17 @@ def _deciding(body: GraphInfo, count: int) -> tuple[GraphInfo | None, list[int]]
     if it has inner graphs."""
     formals = {info.name: i for i, info in enumerate(body.inputs[2:])}
     ends = [info.name for info in body.outputs[1 : 1 + count]]
-    wanted, needed = {body.outputs[0].name}, set[int]()
+    outputs, needed = {body.outputs[0].name}, set[int]()
     while True:
-        nodes = _slice(body.nodes, wanted)
+        nodes = _slice(body.nodes, outputs)
         if any(attribute.g is not None for n in nodes for attribute in n.attributes):
             return None, []
-        read = wanted.union(*(n.inputs for n in nodes))
-        found = {formals[name] for name in read if name in formals} - needed
-        if not found:
+        read = outputs.union(*(n.inputs for n in nodes))
+        further = {formals[name] for name in read if name in formals} - needed
+        if not further:
             break
-        needed |= found
-        wanted |= {ends[i] for i in found}
+        needed |= further
+        outputs |= {ends[i] for i in further}
     order = sorted(needed)
     return replace(
         body, nodes=tuple(nodes),

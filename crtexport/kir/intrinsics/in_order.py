@@ -1,0 +1,57 @@
+"""Floats that are computed in the order in which a kernel has them.
+
+The floating-point unit of a Cortex-M4 or M33 lets an instruction wait that needs the result of the
+one before. LLVM's models of these processors don't say so: to save a register, they put each sum
+right behind its product. None of these operations begins before the one before it in its block has
+ended.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crtexport.kir.builder import call
+from crtexport.kir.intrinsics.base import Intrinsic
+from crtexport.kir.language import Expr, Scalar
+
+_PAIR = (Scalar.F32, Scalar.F32)
+
+
+def _product(a: float, b: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float32(a) * np.float32(b))
+
+
+def _sum(a: float, b: float) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.float32(a) + np.float32(b))
+
+
+PRODUCT = Intrinsic(
+    name="in_order_mul", params=_PAIR, result=Scalar.F32, evaluate=_product,
+    c_expression="{0} * {1}", llvm="fmul float {0}, {1}",
+)
+SUM = Intrinsic(
+    name="in_order_add", params=_PAIR, result=Scalar.F32, evaluate=_sum,
+    c_expression="{0} + {1}", llvm="fadd float {0}, {1}",
+)
+VALUE = Intrinsic(
+    name="in_order_value", params=(Scalar.F32,), result=Scalar.F32, evaluate=lambda value: value,
+    c_expression="{0}", llvm="bitcast float {0} to float",
+)
+IN_ORDER = (PRODUCT, SUM, VALUE)
+
+
+def product_in_order(x: Expr, w: Expr) -> Expr:
+    """x * w, two floats."""
+    return call(PRODUCT.name, x, w, type_=Scalar.F32)
+
+
+def sum_in_order(total: Expr, x: Expr) -> Expr:
+    """total + x, two floats."""
+    return call(SUM.name, total, x, type_=Scalar.F32)
+
+
+def value_in_order(x: Expr) -> Expr:
+    """The float x, such as one that is loaded."""
+    return call(VALUE.name, x, type_=Scalar.F32)

@@ -1,0 +1,108 @@
+"""The order of a block's instructions: what it depends on, and that none is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crtexport.kir.assembly.armv7em import order
+from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
+from crtexport.kir.assembly.armv7em.instructions import (
+    Block,
+    Instruction,
+    Kind,
+    MemoryOperand,
+    Node,
+    Register,
+    UnsupportedError,
+    parts,
+)
+from crtexport.kir.assembly.armv7em.select import select
+from crtexport.kir.assembly.armv7em.spellings import Features
+from crtexport.kir.language import For
+from tests.kir.assembly.loops import Drawn
+
+
+def _blocks(nodes: list[Node]) -> Iterator[Block]:
+    for node in nodes:
+        if isinstance(node, Block):
+            yield node
+        for part in parts(node):
+            yield from _blocks(part.body)
+
+
+def _drawn(data: st.DataObject, dsp: bool) -> Iterator[Dependences]:
+    kernel = Drawn(data, dsp).kernel()
+    for loop in kernel.body:
+        if isinstance(loop, For):
+            for block in _blocks(select(loop, Features(dsp)).body):
+                written = {r for one in block.body for r in one.writes}
+                needed = sorted(written, key=lambda one: one.number)[::3]
+                yield dependences(block.body, BlockFacts((), needed), Features(dsp))[0]
+
+
+@pytest.mark.parametrize("dsp", [True, False])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_preferences_that_are_left_out_find_nothing_better(
+    dsp: bool, data: st.DataObject
+) -> None:
+    with suppress(UnsupportedError):
+        for block in _drawn(data, dsp):
+            for room in (14, data.draw(st.integers(2, 12))):
+                found = order.best_order.__wrapped__(block, room)
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(order._Run, "decides_as", lambda *_: False)
+                    assert order.best_order.__wrapped__(block, room) == found
+
+
+@pytest.mark.parametrize("dsp", [True, False])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_all_instructions_are_there_behind_what_they_depend_on(
+    dsp: bool, data: st.DataObject
+) -> None:
+    with suppress(UnsupportedError):
+        for block in _drawn(data, dsp):
+            found = order.best_order(block, 14)
+            if found is None:
+                continue
+            places = {number: place for place, number in enumerate(found.places) if number >= 0}
+            assert sorted(places) == list(range(len(block.steps)))
+            for number, one in enumerate(block.steps):
+                assert all(places[number] < places[later] for later in one.after)
+                made = [found.places.index(~value) for value in one.constants]
+                assert all(place < places[number] for place in made)
+
+
+def _sum_of_products(offset: int, buffer: str) -> list[Instruction]:
+    address, total = Register("address"), Register("total")
+    body = []
+    for number in range(3):
+        value = Register("value")
+        at = MemoryOperand(buffer, address, 4 * number, address, offset + 4 * number, 4)
+        body.append(Instruction("ldr {w}, [{base}, #{at}]", (value,), (), Kind.LOAD, at))
+        body.append(Instruction(
+            "mla {w}, {0}, {0}, {1}", (total,), (value, total), Kind.ACCUMULATE, adds=total
+        ))
+    return body
+
+
+def test_blocks_that_differ_in_registers_and_offsets_depend_alike() -> None:
+    features = Features(dsp=True)
+    first, second = (
+        dependences(_sum_of_products(*which), BlockFacts((), ()), features)[0]
+        for which in ((0, "x"), (64, "y"))
+    )
+    assert first == second
+    assert hash(first) == hash(second)
+    shorter = _sum_of_products(0, "x")[:-1]
+    assert dependences(shorter, BlockFacts((), ()), features)[0] != first
+    stored = [*_sum_of_products(0, "x")]
+    memory = stored[0].memory
+    stored[0] = Instruction("str {0}, [{base}, #{at}]", (), stored[0].writes, Kind.STORE, memory)
+    assert dependences(stored, BlockFacts((), ()), features)[0] != first
