@@ -113,16 +113,18 @@ class Ring:
     """Padded rows: ``rows[block][slot][column][cell]``.
 
     A block has ``cell`` neighbouring channels: all of them where there is one block; the last of
-    several may repeat channels of the one before it. A whole vector may be loaded from every cell.
+    several may repeat channels of the one before it. A whole vector may be loaded from every cell,
+    unless the ring is ``exact``.
     Where memory for whole rows would make the workspace larger, the ring holds only some columns,
     which are copied again for each row of the output.
     """
 
     def __init__(
         self, lowering: Lowering, source: Buffer, window: WindowGeometry, cell: int, zero: int = 0,
-        copies: Copies = MVE,
+        copies: Copies = MVE, *, exact: bool = False,
     ) -> None:
-        """``source``: a type that ``copies`` has; ``zero``: the value that stands for 0 in it."""
+        """``source``: a type that ``copies`` has; ``zero``: the value that stands for 0 in it;
+        ``exact``: nothing behind the last cell is loaded."""
         self.vector, self._everywhere = copies[source.dtype]
         self.b: KernelBuilder = lowering.b
         self.source, self.window, self.cell, self.zero = source, window, cell, zero
@@ -130,6 +132,7 @@ class Ring:
         self.blocks = -(-self.channels // cell)
         width = window.y[2]
         self.slots = window.rows.span
+        self._behind = 0 if exact else self.vector.lanes
         limit = _spare(lowering.context) // source.dtype.itemsize
         self.tiles = 1
         while self._size(-(-width // self.tiles)) > limit and self._can_split(self.tiles + 1):
@@ -145,7 +148,7 @@ class Ring:
     def _size(self, width: int) -> int:
         """Returns the number of elements that ``width`` columns of the output need."""
         line = self.window.columns.covered(width) * self.cell
-        return self.blocks * self.slots * line + self.vector.lanes
+        return self.blocks * self.slots * line + self._behind
 
     def _can_split(self, tiles: int) -> bool:
         """Returns whether only the first and the last of some tiles contain padding."""

@@ -56,7 +56,8 @@ class Chunks(Packing, frozen=True):
     ``segments``: the depth of each, one behind the other, and whether it is padded. Blocks have
     ``units``, of which ``units_at_once`` are multiplied at the same time; units of zeros fill one.
     Of eight units even ones come first. Of each four, two together are 0 and 2, then 1 and 3.
-    ``lanes``: those of a whole chunk.
+    Chunks of every other part are in the reverse order: values that registers still have are wanted
+    first. ``lanes``: those of a whole chunk.
     """
 
     segments: tuple[tuple[int, bool], ...]
@@ -119,4 +120,6 @@ class Chunks(Packing, frozen=True):
                 )
                 found.append(part.reshape(*cells.shape[:2], -1))
             first += depth
-        return np.concatenate(found, axis=2)
+        packed = np.concatenate(found, axis=2)
+        packed[:, 1::2] = np.concatenate(found[::-1], axis=2)[:, 1::2]
+        return packed

@@ -23,6 +23,7 @@ from crtexport.kir.builder import (
     const,
     load_vector,
     mul,
+    sub,
 )
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.registry import Lowered, Lowering
@@ -142,7 +143,7 @@ class MveProducts:
             for part in range(n * parts, (n + 1) * parts):
                 with b.named(f"part{part}"):
                     at = add(start, const(part * units_at_once * self._packing.size))
-                    dots = self._dots(segments, len(targets), at)
+                    dots = self._dots(segments, len(targets), at, backwards=part % 2 == 1)
                 for line, more in zip(sums, dots, strict=True):
                     line.extend(more)
             for row, line in enumerate(sums):
@@ -176,32 +177,49 @@ class MveProducts:
             return
         b.store_vector(output, target, self._finish.narrow(*results), count)
 
-    def _dots(self, segments: Sequence[RowSegment], rows: int, weights: Expr) -> list[list[Var]]:
-        """Returns the sums of each row with each of the units that are multiplied together."""
+    def _dots(
+        self, segments: Sequence[RowSegment], rows: int, weights: Expr, *, backwards: bool
+    ) -> list[list[Var]]:
+        """Returns the sums of each row with each of the units that are multiplied together.
+        ``backwards``: the last chunk is the first one, which may still be in registers then."""
         b, units_at_once = self.b, self.tile.units_at_once
         zero = const(0, self._sum)
         accs = [
             [b.local(f"acc_r{row}_u{unit}", zero) for unit in range(units_at_once)]
             for row in range(rows)
         ]
+        parts = [
+            (segment, chunk)
+            for segment, chunks in zip(segments, self._packing.chunks, strict=True)
+            for chunk in self._groups(chunks)
+        ]
         at = 0
-        for segment, chunks in zip(segments, self._packing.chunks, strict=True):
-            whole = [c for c in chunks if c.lanes == self._lanes == c.end - c.begin]
-            step = self._lanes * units_at_once
-            unroll = len(whole)
-            if not self.tile.machine:
-                unroll = max(n for n in range(1, UNROLL + 1) if len(whole) % n == 0)
-            if whole:
-                with b.loop("chunk", len(whole), unroll=unroll) as d:
-                    position = mul(d, const(self._lanes))
-                    place = add(weights, const(at), mul(d, const(step)))
-                    self._chunk(accs, segment, place, position, whole[0])
-            at += step * len(whole)
-            for chunk in chunks[len(whole) :]:
-                place = add(weights, const(at))
-                self._chunk(accs, segment, place, const(chunk.position), chunk)
-                at += chunk.lanes * units_at_once
+        for segment, chunks in reversed(parts) if backwards else parts:
+            self._chunks(accs, segment, add(weights, const(at)), chunks, backwards=backwards)
+            at += sum(chunk.lanes for chunk in chunks) * units_at_once
         return accs
+
+    def _groups(self, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
+        """Returns whole vectors, which are multiplied by a loop, and each of what is left."""
+        whole = [c for c in chunks if c.lanes == self._lanes == c.end - c.begin]
+        return [*([whole] if whole else []), *([c] for c in chunks[len(whole) :])]
+
+    def _chunks(
+        self, accs: list[list[Var]], segment: RowSegment, weights: Expr, chunks: Sequence[Chunk], *,
+        backwards: bool,
+    ) -> None:
+        """Emits products of chunks, the last one first if ``backwards``."""
+        b, count, lanes = self.b, len(chunks), chunks[0].lanes
+        if count == 1:
+            self._chunk(accs, segment, weights, const(chunks[0].position), chunks[0])
+            return
+        unroll = count
+        if not self.tile.machine:
+            unroll = max(n for n in range(1, UNROLL + 1) if count % n == 0)
+        with b.loop("chunk", count, unroll=unroll) as d:
+            place = add(weights, mul(d, const(lanes * self.tile.units_at_once)))
+            number = sub(const(count - 1), d) if backwards else d
+            self._chunk(accs, segment, place, mul(number, const(lanes)), chunks[0])
 
     def _chunk(
         self, accs: list[list[Var]], segment: RowSegment, at: Expr, position: Expr, chunk: Chunk

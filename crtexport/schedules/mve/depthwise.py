@@ -72,7 +72,8 @@ class _MveDepthwise:
         fits = self.channels < EIGHT and EIGHT % self.channels == 0 and window.stride[1] == 1
         source = lowering.input(0, "input")
         cell = self.channels if self.channels <= MOST_CHANNELS else BYTES
-        self.ring = Ring(lowering, source, window, cell, sums.zero_in)
+        exact = cell % EIGHT == 0
+        self.ring = Ring(lowering, source, window, cell, sums.zero_in, exact=exact)
         self.pixels = min(EIGHT // self.channels, self.ring.width) if fits else 1
         self.groups = _groups(taps)
         lanes = self._lanes()
@@ -141,17 +142,17 @@ class _MveDepthwise:
     ) -> None:
         """``line``: the index of the first result of the row; ``channel``: the first one, in a cell
         of the ring."""
-        even, odd = self._sums(starts, part, channel, column)
-        result = self.scaler.eight(even, odd, mul(part, const(2)))
+        words, odd = self._sums(starts, part, channel, column)
+        result = self.scaler.eight(words, odd, mul(part, const(2)), joined=True)
         at = add(line, mul(column, const(self.window.y[3])), channel)
         self.b.store_vector(self.output, at, result, min(EIGHT, self.pixels * self.channels))
 
     def _sums(
         self, starts: list[Expr], part: Expr, channel: Expr, column: Expr
     ) -> tuple[Expr, Expr]:
-        """Returns two vectors of sums, those of even channels and of odd ones, each ``_UNSIGNED``
-        too large for each group: products are summed as numbers of 16 bits without a sign, so that
-        neighbours can be added as words."""
+        """Returns two vectors of sums: of even channels, with those of odd ones in the upper
+        halves, too; and of odd ones. Each is ``_UNSIGNED`` too large for each group: products are
+        summed as numbers of 16 bits without a sign, so that neighbours can be added as words."""
         b, window, cell = self.b, self.window, self.ring.cell
         total: Expr | None = None
         odd: Expr = const(0)
@@ -178,10 +179,9 @@ class _MveDepthwise:
             if total is not None:
                 words, upper = vector("add_s32", total, words), vector("add_s32", odd, upper)
             total, odd = b.let(f"total_g{g}", words), b.let(f"odd_g{g}", upper)
-        # The sum of odd channels is in the upper halves of the total, too.
         if total is None:
             raise ValueError("a window without taps has no sums")
-        return b.let("even", vector("sub_s32", total, vector("raised_s32", odd))), odd
+        return total, odd
 
 
 def _groups(taps: Int8s) -> list[list[int]]:

@@ -1,5 +1,6 @@
 """Sums of four output channels at once become results: of int8 with TFLite's two roundings, or as
-ONNX Runtime's in float32.
+ONNX Runtime's in float32; both with :mod:`crtexport.schedules.mve.common_shift` where that gives
+the same.
 
 What a vector of channels needs lies side by side: its biases, multipliers and shifts, so that one
 pointer finds all.
@@ -27,7 +28,8 @@ from crtexport.lowering.numerics.requantize import (
 )
 from crtexport.lowering.registry import Context, Lowering
 from crtexport.schedules.common import requantize_int16
-from crtexport.support.fixedpoint import Rounding
+from crtexport.schedules.mve.common_shift import CommonShift, Scaling, common_shift
+from crtexport.support.fixedpoint import Rounding, wrap32
 
 LANES = 4
 """Sums in a vector."""
@@ -75,6 +77,7 @@ class Sums:
         self.vector = Scalar.I16X8 if context.input(0).dtype is DType.INT16 else Scalar.I8X16
         self.steps: list[tuple[str, npt.NDArray[np.int64]]] = []
         self.long, self.bound = False, sums.bound
+        self.common: CommonShift | None = None
         self.folded, self.multiplier, self.zero_in = sums.folded, sums.multiplier, sums.zero_point
         out = context.output()
         self.floats = sums.rounding is Rounding.FLOAT
@@ -90,6 +93,8 @@ class Sums:
         """Returns the numbers of each channel that scaling reads."""
         if self.steps:
             return len(self.steps)
+        if self.common is not None:
+            return 1 + (len(self.multiplier.mantissas) > 1)
         many, shifts = len(self.multiplier.mantissas) > 1, self.multiplier.shifts
         return 1 + many * (1 + (min(shifts) < 0) + (max(shifts) > 0))
 
@@ -120,7 +125,19 @@ class Sums:
         found = Sums(context, sums, op.activation)
         if sums.wide:
             return found if found._scale(sums) else None
-        return found if sums.bound < 1 << 31 else None
+        if sums.bound >= 1 << 31:
+            return None
+        if found.vector is Scalar.I8X16:
+            found.common = found._common_shift(sums)
+        return found
+
+    def _common_shift(self, sums: IntegerSums) -> CommonShift | None:
+        reach = sums.magnitudes * -DType.INT8.limits[0]
+        ends = (sums.folded - reach).tolist(), (sums.folded + reach).tolist()
+        return common_shift(Scaling(
+            self.multiplier, (tuple(ends[0]), tuple(ends[1])), self.zero, self.low, self.high,
+            self.floats,
+        ))
 
     def _scale(self, sums: IntegerSums) -> bool:
         """Decides how sums are scaled that TFLite has in 64 bits; whether they can be."""
@@ -160,66 +177,98 @@ class Scaler:
         self._left = max(shifts) > 0
         self._some_right = min(shifts) < 0
         self._single = len(sums.multiplier.mantissas) == 1
-        if sums.steps:
-            parts = [_lanes(column, order) for _, column in sums.steps]
-            meanings = [_MEANINGS[name] for name, _ in sums.steps]
-        else:
-            folded = (sums.folded + plus).astype(np.uint32).astype(np.int32).astype(np.int64)
-            parts, meanings = [_lanes(folded, order)], ["bias"]
-        if sums.floats:
-            scales = _lanes(sums.multiplier.reals, order).astype(np.float32)
-            parts.append(scales.view(np.int32).astype(np.int64))
-            meanings.append("scale (a float's encoding)")
-        elif not sums.steps and not self._single:
-            parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
-            meanings.append("multiplier (Q31)")
-            right = np.minimum(np.array(shifts), 0)
-            if self._some_right:
-                parts.append(_lanes(right, order))
-                meanings.append("right shift, negative")
-            if self._left:
-                parts.append(_lanes(np.maximum(np.array(shifts), 0), order))
-                meanings.append("left shift")
+        parts, meanings = (
+            self._own(order, plus) if sums.common is None
+            else self._common(sums.common, order, plus)
+        )
         table = np.stack(parts, axis=1).astype(np.int32)
         note = f"a column for each output channel, in rows: {', '.join(meanings)}"
         self._stride = table.shape[1] * LANES
         self._table = lowering.derived("scaling", Scalar.I32, table, note)
 
-    def eight(self, even: Expr, odd: Expr, first: Expr) -> Expr:
+    def _common(
+        self, common: CommonShift, order: Sequence[int], plus: int
+    ) -> tuple[list[npt.NDArray[np.int64]], list[str]]:
+        """Returns the table's rows for scaling with one shift."""
+        addends = common.addends + (self.sums.folded + plus << common.left)
+        parts, meanings = [_lanes(_wrapped(addends), order)], ["addend"]
+        if not self._single:
+            parts.append(_lanes(common.multipliers, order))
+            meanings.append("multiplier (Q31)")
+        return parts, meanings
+
+    def _own(
+        self, order: Sequence[int], plus: int
+    ) -> tuple[list[npt.NDArray[np.int64]], list[str]]:
+        """Returns the table's rows for scaling with a shift for each channel, or with floats."""
+        sums, shifts = self.sums, self.sums.multiplier.shifts
+        if sums.steps:
+            steps = [_lanes(column, order) for _, column in sums.steps]
+            return steps, [_MEANINGS[name] for name, _ in sums.steps]
+        parts, meanings = [_lanes(_wrapped(sums.folded + plus), order)], ["bias"]
+        if sums.floats:
+            scales = _lanes(sums.multiplier.reals, order).astype(np.float32)
+            parts.append(scales.view(np.int32).astype(np.int64))
+            meanings.append("scale (a float's encoding)")
+        elif not self._single:
+            parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
+            meanings.append("multiplier (Q31)")
+            if self._some_right:
+                parts.append(_lanes(np.minimum(np.array(shifts), 0), order))
+                meanings.append("right shift, negative")
+            if self._left:
+                parts.append(_lanes(np.maximum(np.array(shifts), 0), order))
+                meanings.append("left shift")
+        return parts, meanings
+
+    def eight(self, even: Expr, odd: Expr, first: Expr, *, joined: bool = False) -> Expr:
         """Returns the i16x8 of results for the sums of two vectors from ``first`` on, which has the
-        even lanes."""
-        scaled = []
-        for i, acc in enumerate((even, odd)):
-            with self.b.named(("even", "odd")[i]):
-                scaled.append(self.scaled(acc, add(first, const(i))))
-        return self.narrow(*scaled)
+        even lanes. ``joined``: these have the odd ones in their upper halves, too."""
+        with self.b.named("even"):
+            results = self.scaled(even, first, odd if joined else None)
+        with self.b.named("odd"):
+            return self.narrow(results, self.scaled(odd, add(first, const(1))))
 
     def narrow(self, *scaled: Expr) -> Expr:
         """Returns the results, in a vector, of those of a vector of sums; of two, whose lanes are
         even and odd in turn, in one of twice as many lanes."""
-        b, sums = self.b, self.sums
+        b, sums, zero = self.b, self.sums, self.sums.zero
+        if sums.common is not None:  # which adds it
+            right, zero = _everywhere(-sums.common.right), 0
+            scaled = tuple(vector("rshl_s32", value, right) for value in scaled)
         if len(scaled) == 1:
-            return clamped(b, scaled[0], sums.zero, (sums.low, sums.high))
+            return clamped(b, scaled[0], zero, (sums.low, sums.high))
         value = call("mve_narrow_s32", *scaled, type_=Scalar.I16X8)
-        if sums.zero:
-            zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
-            value = call("mve_qadd_s16", value, zero, type_=Scalar.I16X8)
+        if zero:
+            zeros = call("mve_dup_s16", i32(zero), type_=Scalar.I16X8)
+            value = call("mve_qadd_s16", value, zeros, type_=Scalar.I16X8)
         return b.let("result", limited(value, (sums.low, sums.high), DType.INT16.limits))
 
-    def scaled(self, acc: Expr, number: Expr) -> Expr:
-        """Returns the multiples of the sums ``acc`` of vector ``number`` (index), before the zero
-        point."""
+    def scaled(self, acc: Expr, number: Expr, upper: Expr | None = None) -> Expr:
+        """Returns the multiples of the sums ``acc`` of vector ``number`` (index), for
+        :meth:`narrow`; ``upper``: 65536 times as much is subtracted from them before."""
         b, sums = self.b, self.sums
         start = b.let("scaling_at", mul(number, const(self._stride)))
         column = iter(range(self._stride // LANES))
 
         def entry(single: int | None) -> Expr:
             if single is not None:
-                return vector("dup_s32", i32(single))
+                return _everywhere(single)
             return load_vector(
                 self._table, add(start, const(LANES * next(column))), Scalar.I32X4
             )
 
+        if sums.common is not None:
+            terms = [(acc, 1 << sums.common.left)]
+            if upper is not None:
+                terms.append((upper, wrap32(-(1 << 16 + sums.common.left))))
+            value = entry(None)
+            for term, times in terms:
+                value = vector("add_s32", value, vector("mul_s32", term, _everywhere(times)))
+            multiplier = int(sums.common.multipliers[0]) if self._single else None
+            return b.let("scaled", vector("qrdmulh_s32", value, entry(multiplier)))
+        if upper is not None:
+            acc = b.let("even", vector("sub_s32", acc, vector("raised_s32", upper)))
         if sums.steps:
             for name, _ in sums.steps:
                 acc = vector(f"{name}_s32", acc, entry(None))
@@ -268,6 +317,15 @@ class LongScaler:
         total = self.b.let("sum", add(acc, load(self._bias, unit)))
         value = self._requantizer(total, unit)
         return quantized_result(value, 0, (self.sums.low, self.sums.high), Scalar.I16)
+
+
+def _everywhere(number: int) -> Expr:
+    return vector("dup_s32", i32(number))
+
+
+def _wrapped(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns values as numbers of 32 bits."""
+    return values.astype(np.uint32).astype(np.int32).astype(np.int64)
 
 
 _Number = TypeVar("_Number", np.int64, np.float64)

@@ -22,6 +22,9 @@ MOST_IN_PLACE = 2
 """Rows where results may overwrite values: further ones are as much memory more."""
 ALONE = (3, 4)
 """Chunks of a row with which it is as fast alone."""
+MEMORY = 1.1
+"""Cycles that one row rather takes than several, which have to be read before their longer results
+overwrite values: that takes memory."""
 EIGHT = 8
 """Units whose results are narrowed together."""
 MOST_UNITS = 32
@@ -101,7 +104,12 @@ def tiles(
         if high < MOST_ROWS or units <= LANES  # else there are more vectors than registers
         if high * units <= MOST_UNITS
     ]
-    found.sort(key=lambda tile: _cycles(tile, rows, chunks, sums))
+    grows = not apart and sums.channels > sum(depth for depth, _ in segments)
+
+    def cost(tile: MveTile) -> float:
+        return _cycles(tile, rows, chunks, sums) * (MEMORY if grows and tile.rows > 1 else 1)
+
+    found.sort(key=cost)
     # As many rows at once as the best one has: results can overwrite as much then.
     usual = found[0].rows if found else 2
     compiled = sorted({min(rows, 2), 1}, key=lambda high: (high != usual, -high))
@@ -131,11 +139,18 @@ def _cycles(tile: MveTile, rows: int, chunks: int, sums: Sums) -> float:
 def _interval(tile: MveTile, chunks: int, sums: Sums) -> int:
     """Returns the cycles of a block of rows and units."""
     high, vectors = tile.rows, tile.units // LANES
-    narrow = 2 if tile.units >= EIGHT else 3
     multiply = tile.units * high * chunks + high * vectors
-    memory = tile.units // tile.units_at_once * high * chunks + tile.units * chunks
-    memory += vectors * sums.columns + tile.units // tile.stored * high
-    integer = high * vectors * (3 + narrow + sums.integer_steps - 1)
+    memory = tile.units * chunks + vectors * sums.columns + tile.units // tile.stored * high
+    if sums.common is not None:
+        multiply += high * vectors
+        # Every other part begins with the values that the last one ended with.
+        memory += high * (tile.units // tile.units_at_once * (chunks - 1) + 1)
+        memory += vectors * (high - 1)  # addends are overwritten
+        integer = high * vectors * 2 + high * vectors * (3 if tile.units >= EIGHT else 4) // 2
+    else:
+        memory += tile.units // tile.units_at_once * high * chunks
+        narrow = 2 if tile.units >= EIGHT else 3
+        integer = high * vectors * (3 + narrow + sums.integer_steps - 1)
     busy = max(2 * multiply, 2 * memory, 2 * integer)
     crowded = 1.05 if high * vectors > 2 else 1.02
     return round(max(busy * 1.04, (multiply + memory + integer + 3) * crowded))

@@ -60,7 +60,7 @@ def instructions(draw: st.DrawFn) -> Line:
     pairs = {"set_02", "set_13"} & {name for name, other in FORMS.items() if other is form}
     if pairs and registers[1] == registers[2]:  # which would be unpredictable
         registers[2] = BankRegister("r", (registers[1].number + 1) % 13)
-    return Line(form, tuple(registers), draw(st.integers(1, 31)))
+    return Line(form, tuple(registers), draw(st.integers(1, 16 if form.tied else 31)))
 
 
 @st.composite

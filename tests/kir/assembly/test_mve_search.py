@@ -12,15 +12,10 @@ from msgspec.structs import replace
 
 from crtexport.importers import load
 from crtexport.kir.assembly.mve import attempt, machine_loop, schedule
+from crtexport.kir.assembly.mve.body import Body, MveOp, UnsupportedLoopError, VectorLoad
 from crtexport.kir.assembly.mve.machine_loop import becomes_machine_code, definitions_in
 from crtexport.kir.assembly.mve.outline import ordered, outline
-from crtexport.kir.assembly.mve.selection import (
-    Body,
-    MveOp,
-    UnsupportedLoopError,
-    VectorLoad,
-    select,
-)
+from crtexport.kir.assembly.mve.selection import select
 from crtexport.kir.language import Const, For, Kernel, Scalar
 from crtexport.kir.walk import walk
 from crtexport.lowering.registry import Context

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from crtexport.kir.assembly.mve.addresses import Place
 from crtexport.kir.assembly.mve.attempt import VECTORS, Slot
+from crtexport.kir.assembly.mve.body import NONE, Body, MveOp
 from crtexport.kir.assembly.mve.instructions import (
     ADVANCE,
     ADVANCE_SCALED,
@@ -29,10 +30,11 @@ from crtexport.kir.assembly.mve.lines import (
 from crtexport.kir.assembly.mve.lives import roots_of
 from crtexport.kir.assembly.mve.outline import is_partial
 from crtexport.kir.assembly.mve.pointers import Address, Visit, follow, walks
-from crtexport.kir.assembly.mve.registers import Arc, assign
+from crtexport.kir.assembly.mve.registers import Arc, assign, crowd
 from crtexport.kir.assembly.mve.schedule import Schedule
-from crtexport.kir.assembly.mve.selection import NONE, Body, MveOp
 
+UNSAVED = 4
+"""Vectors, the first ones, that a function may change."""
 EVENS = 7
 GENERAL = 13
 """General registers that a loop may have, besides its counter."""
@@ -128,12 +130,17 @@ class Assembly:
         return vectors, sums
 
     def _name_vectors(self) -> bool:
+        """Names vectors: the first for values that registers hold all the time, then as few as
+        are found to suffice, for what others hold has to be saved."""
         self._vectors_alive, self._sums_alive = self._lives()
-        found = assign(self._vectors_alive, self.interval, VECTORS - len(self.kept))
-        if found is None:
-            return False
-        self._vectors = found
-        return True
+        kept = len(self.kept)
+        least = max([UNSAVED - kept, *crowd(self._vectors_alive, self.interval)])
+        for count in range(least, VECTORS - kept + 1):
+            found = assign(self._vectors_alive, self.interval, count)
+            if found is not None:
+                self._vectors = {key: kept + number for key, number in found.items()}
+                return True
+        return False
 
     def _name_sums(self) -> bool:
         for count in range(EVENS + 1):
@@ -166,7 +173,7 @@ class Assembly:
         if value in self._scalars:
             return self._scalars[value]
         if value in self.kept:
-            return BankRegister("q", VECTORS - 1 - self.kept.index(value))
+            return BankRegister("q", self.kept.index(value))
         if value in self._root:
             root = self._root[value]
             if root in self._sums:
@@ -330,7 +337,7 @@ class Assembly:
         around; None where an address is too far."""
         always, again = list[AnyLine](), list[AnyLine]()
         for number, value in enumerate(self.kept):
-            own = BankRegister("q", VECTORS - 1 - number)
+            own = BankRegister("q", number)
             load = self.body.loads.get(value)
             if load is None:
                 form, scalar = self.body.dups[value]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from crtexport.kir.assembly.mve.body import NONE, MveOp
 from crtexport.kir.assembly.mve.lags import FOLLOWS
 from crtexport.kir.assembly.mve.lives import LiveCounts
 from crtexport.kir.assembly.mve.outline import (
@@ -19,7 +20,6 @@ from crtexport.kir.assembly.mve.outline import (
     Outline,
     OutlineStep,
 )
-from crtexport.kir.assembly.mve.selection import NONE, MveOp
 
 VECTORS = 8
 """Registers for vectors."""

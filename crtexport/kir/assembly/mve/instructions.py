@@ -79,10 +79,12 @@ def _of_one(mnemonic: str, word: int, pipe: Pipe = Pipe.INTEGER, latency: int = 
     )
 
 
-def _narrowing(mnemonic: str, word: int) -> Form:
-    """Returns an instruction that writes half of the lanes of its destination, ``a``."""
+def _narrowing(mnemonic: str, word: int, *, shifts: bool = False) -> Form:
+    """Writes half of the lanes of its destination, ``a``; ``shifts``: to the right first."""
+    number = ", #{i}" if shifts else ""
     return Form(
-        f"{mnemonic} {{d}}, {{b}}", Pipe.INTEGER, 3, word, (("d", _Q, 13), ("b", _Q, 1)), tied=True
+        f"{mnemonic} {{d}}, {{b}}{number}", Pipe.INTEGER, 3, word,
+        (("d", _Q, 13), ("b", _Q, 1)), tied=True, shift=-1 if shifts else 0,
     )
 
 
@@ -160,6 +162,10 @@ FORMS: dict[str, Form] = {
     "rshl_n_s32": Form(
         "vrshl.s32 {d}, {b}", Pipe.INTEGER, 2, 0xEE3B1E60, (("d", _Q, 13), ("b", _R, 0)), tied=True
     ),
+    "mla_n_s32": Form(
+        "vmla.s32 {d}, {b}, {c}", _MUL, 2, 0xEE210E40,
+        (("d", _Q, 13), ("b", _Q, 17), ("c", _R, 0)), tied=True,
+    ),
     "mlas_s16": Form(
         "vmlas.s16 {d}, {b}, {c}", _MUL, 2, 0xEE111E40,
         (("d", _Q, 13), ("b", _Q, 17), ("c", _R, 0)), tied=True,
@@ -174,6 +180,8 @@ FORMS: dict[str, Form] = {
     "narrow_t_s32": _narrowing("vqmovnt.s32", 0xEE371E01),
     "narrow_b_s16": _narrowing("vqmovnb.s16", 0xEE330E01),
     "narrow_t_s16": _narrowing("vqmovnt.s16", 0xEE331E01),
+    "shift_narrow_b_s32": _narrowing("vqrshrnb.s32", 0xEE800F41, shifts=True),
+    "shift_narrow_t_s32": _narrowing("vqrshrnt.s32", 0xEE801F41, shifts=True),
     "shr_s32": _shift("vshr.s32", 0xEFA00050, 1, -1),
     "shr_u32": _shift("vshr.u32", 0xFFA00050, 1, -1),
     "rshr_s32": _shift("vrshr.s32", 0xEFA00250, 2, -1),

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from crtexport.kir.assembly.mve.addresses import Place
+from crtexport.kir.assembly.mve.body import MveOp, UnsupportedLoopError
 from crtexport.kir.assembly.mve.instructions import VectorAccess
-from crtexport.kir.assembly.mve.selection import MveOp, UnsupportedLoopError
 
 LARGEST = 65535
 """The largest step that one instruction puts into a register."""

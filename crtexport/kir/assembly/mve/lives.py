@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from crtexport.kir.assembly.mve.body import NONE, Body
 from crtexport.kir.assembly.mve.instructions import VectorAccess
-from crtexport.kir.assembly.mve.selection import NONE, Body
 
 
 def roots_of(body: Body) -> dict[int, int]:

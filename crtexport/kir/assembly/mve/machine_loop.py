@@ -7,7 +7,10 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from crtexport.kir import language as kir
+from crtexport.kir.assembly.mve.arrange import sums_of
 from crtexport.kir.assembly.mve.assembly import (
     GENERAL,
     Assembly,
@@ -15,10 +18,11 @@ from crtexport.kir.assembly.mve.assembly import (
     TooManyError,
 )
 from crtexport.kir.assembly.mve.attempt import MANNERS
+from crtexport.kir.assembly.mve.body import Body, UnsupportedLoopError
 from crtexport.kir.assembly.mve.lags import lags_of
 from crtexport.kir.assembly.mve.lines import Code, MachineLoop
 from crtexport.kir.assembly.mve.schedule import Scheduler, tail_of
-from crtexport.kir.assembly.mve.selection import Body, UnsupportedLoopError, select, sums_of
+from crtexport.kir.assembly.mve.selection import select
 from crtexport.kir.language import Expr, Scalar
 from crtexport.kir.walk import walk
 
@@ -41,6 +45,8 @@ DISTANT = 12
 EFFORT = 40_000
 """Instructions, counted in each schedule that is tried, after which no better one is
 looked for."""
+LOOSE = 1.1
+"""An interval of so many times the shortest one possible: others orders are tried."""
 MOST_KEPT = 6
 """Values that registers hold for all iterations."""
 SLACK = 1.15
@@ -185,6 +191,11 @@ class _Codes:
                 yield code
             if none and search.crowded and not iteration.passes:
                 yield from _Search(iteration, follow=False).codes()
+                return
+            if search.loose and iteration.body.otherwise is not None:
+                body = replace(iteration.body, ops=iteration.body.otherwise, otherwise=None)
+                other = _Iteration(body, iteration.tail, iteration.passes, iteration.room)
+                yield from _Search(other, follow=True, found=search.found).codes()
         except UnsupportedLoopError:
             return
 
@@ -197,7 +208,8 @@ def _codes(iteration: _Iteration) -> _Codes:
 class _Search:
     """Tries how many values are kept, and intervals, the shortest first."""
 
-    def __init__(self, iteration: _Iteration, *, follow: bool) -> None:
+    def __init__(self, iteration: _Iteration, *, follow: bool, found: Code | None = None) -> None:
+        """``found``: a code than which others have to be better."""
         self.body, self.kind, self.passes = iteration.body, iteration.tail, iteration.passes
         self.room = iteration.room
         body = self.body
@@ -207,15 +219,21 @@ class _Search:
         used = dict.fromkeys(arg for op in tail for arg in op.args)
         loads = [body.loads[arg] for arg in used if arg in body.loads]
         self.lags = lags_of(tail, [(load.place, load.access) for load in loads], follow=follow)
-        self._found: Code | None = None
+        self.found = found
         self._refused = 0
         self._distant = 0
         self._spent = 0
+        self._bound = 1 << 31
 
     @property
     def crowded(self) -> bool:
         """Returns whether there were too few general registers."""
         return self._refused > 0 or self._general() > GENERAL
+
+    @property
+    def loose(self) -> bool:
+        """Returns whether there may be a noticeably shorter interval than that which was found."""
+        return self.found is None or self.found.interval > self._bound * LOOSE
 
     def codes(self) -> Iterator[Code]:
         """Returns codes, each with a shorter interval than those before."""
@@ -226,10 +244,11 @@ class _Search:
             scheduler = Scheduler(
                 self.body, self.first, fixed[:count], self.lags, late=self.kind is Tail.LATE
             )
-            least, found = scheduler.bound, self._found
+            least, found = scheduler.bound, self.found
+            self._bound = min(self._bound, least)
             most = round(least * SLACK) + 8 if found is None else found.interval
             for code in self._shorter(scheduler, range(least, most), fixed[:count]):
-                self._found = code
+                self.found = code
                 yield code
 
     def _shorter(
@@ -310,5 +329,5 @@ class _Search:
     @property
     def _hopeless(self) -> bool:
         """Returns whether no code, or no better one, is expected any more."""
-        distant = self._found is None and self._distant > DISTANT
+        distant = self.found is None and self._distant > DISTANT
         return distant or self._refused > PATIENCE or self._spent > EFFORT

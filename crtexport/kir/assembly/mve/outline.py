@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
+from crtexport.kir.assembly.mve.body import NONE, Body, MveOp
 from crtexport.kir.assembly.mve.instructions import Bank, Pipe, VectorAccess
 from crtexport.kir.assembly.mve.lags import Lag
 from crtexport.kir.assembly.mve.lives import roots_of
-from crtexport.kir.assembly.mve.selection import NONE, Body, MveOp
 
 MEMORY, INTEGER, MULTIPLY, SCALAR = range(4)
 _NUMBERS = {

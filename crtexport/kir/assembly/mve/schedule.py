@@ -14,10 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from crtexport.kir.assembly.mve.attempt import Manner, OutlineDependences, Slot
+from crtexport.kir.assembly.mve.body import NONE, Body
 from crtexport.kir.assembly.mve.instructions import Bank
 from crtexport.kir.assembly.mve.lags import Lag
 from crtexport.kir.assembly.mve.outline import Outline, ordered, outline
-from crtexport.kir.assembly.mve.selection import NONE, Body
 
 _OUTLINES = 256
 """Outlines whose schedules are remembered."""

@@ -8,12 +8,12 @@ again much later. What isn't affine, or has no instruction, refuses the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-
-from msgspec import Struct, field
+from collections.abc import Callable, Mapping
 
 from crtexport.kir import language as kir
 from crtexport.kir.assembly.mve.addresses import Base, Place, affine, multiple
+from crtexport.kir.assembly.mve.arrange import arrange
+from crtexport.kir.assembly.mve.body import NONE, Body, MveOp, UnsupportedLoopError, VectorLoad
 from crtexport.kir.assembly.mve.instructions import (
     ACCESSES,
     FORMS,
@@ -22,83 +22,14 @@ from crtexport.kir.assembly.mve.instructions import (
     Form,
     VectorAccess,
 )
+from crtexport.kir.assembly.mve.patterns import DUPS, clamp_of, multiple_of, shift_of
 from crtexport.kir.language import Buffer, Expr, Scalar, Stmt
 from crtexport.kir.walk import map_operands, walk_expr
-
-MOST = 420
-"""Instructions of an iteration: more aren't put in order here."""
-NONE = -1
-"""No value: what a destination holds doesn't matter, or there is none."""
 
 _BYTES = (-128, 127)
 _HALVES = (-32768, 32767)
 _LIMITS = {Scalar.I8: _BYTES, Scalar.I16: _HALVES}
-_COLLECTING = FORMS["set_02"], FORMS["set_13"]
 _ADDITION = "mve_add_s32"
-_DUPS = {"mve_dup_s8": "dup_s8", "mve_dup_s16": "dup_s16", "mve_dup_s32": "dup_s32"}
-
-
-class UnsupportedLoopError(Exception):
-    """The loop has something that isn't made into machine code here."""
-
-
-class MveOp(Struct, frozen=True):
-    """One instruction. ``args`` are values, in the order of the letters of its text; the first is
-    NONE where a tied destination may hold anything. ``number``: that in its text, or of the lanes
-    that are stored where not all are."""
-
-    form: Form | VectorAccess
-    dest: int
-    args: tuple[int, ...]
-    number: int = 0
-    place: Place | None = None
-    value: int = NONE  # that a store puts there
-
-
-class VectorLoad(Struct, frozen=True):
-    """A value that is in memory."""
-
-    access: VectorAccess
-    place: Place
-
-
-class Body(Struct):
-    """``ops`` of one iteration, without what ``loads``, ``dups`` (vectors of a scalar) and
-    ``scalars`` (numbers that no iteration changes; None where they aren't known) say about values.
-    ``consumed``: loaded values whose register an instruction changes. ``some``: how many lanes are
-    stored of a vector where not all are, and their bytes. ``bases`` are the addresses, ``numbers``
-    the scalars that aren't known."""
-
-    ops: list[MveOp] = field(default_factory=list)
-    banks: list[Bank] = field(default_factory=list)
-    loads: dict[int, VectorLoad] = field(default_factory=dict)
-    dups: dict[int, tuple[Form, int]] = field(default_factory=dict)
-    scalars: dict[int, int | None] = field(default_factory=dict)
-    consumed: set[int] = field(default_factory=set)
-    some: tuple[int, int] | None = None
-    bases: list[Base] = field(default_factory=list)
-    numbers: list[Expr] = field(default_factory=list)
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Returns what is equal for bodies whose code is the same."""
-        return (
-            tuple(self.ops), tuple(self.banks), tuple(self.loads.items()),
-            tuple(self.dups.items()), tuple(self.scalars.items()), self.some,
-        )
-
-    def fresh(self, bank: Bank) -> int:
-        """Returns a new value."""
-        self.banks.append(bank)
-        return len(self.banks) - 1
-
-    def emit(self, form: Form, args: Sequence[int], number: int = 0) -> int:
-        """Adds an instruction; returns its result."""
-        if len(self.ops) >= MOST:
-            raise UnsupportedLoopError("too long")
-        dest = self.fresh(form.fields[0][1])
-        self.ops.append(MveOp(form, dest, tuple(args), number))
-        return dest
 
 
 def select(
@@ -115,46 +46,8 @@ def select(
     stored = {body.bases[op.place.base].buffer for op in body.ops if op.place is not None}
     if any(body.bases[load.place.base].buffer in stored for load in body.loads.values()):
         raise UnsupportedLoopError("a buffer is stored to and loaded from")
-    _early(body)
+    arrange(body)
     return body
-
-
-def sums_of(body: Body) -> int:
-    """Returns how many sums there are at once, at least."""
-    last: dict[int, int] = {}
-    for number, op in enumerate(body.ops):
-        for arg in op.args:
-            if arg != NONE and body.banks[arg] is Bank.EVEN:
-                last[arg] = number
-    most, alive = 0, set[int]()
-    for number, op in enumerate(body.ops):
-        alive -= {arg for arg in op.args if last.get(arg) == number}
-        if op.dest in last:
-            alive.add(op.dest)
-        most = max(most, len(alive))
-    return most
-
-
-def _early(body: Body) -> None:
-    """Moves what collects sums in vectors, and what is computed from these, behind the last sum
-    that it takes, so that registers are free again."""
-    moved: set[int] = set()
-    for op in body.ops:
-        if op.dest != NONE and (op.form in _COLLECTING or moved & {*op.args}):
-            moved.add(op.dest)
-    if not moved:
-        return
-    kept = [op for op in body.ops if op.dest not in moved]
-    position = {op.dest: i for i, op in enumerate(kept) if op.dest != NONE}
-    waiting: dict[int, list[MveOp]] = {}
-    for op in body.ops:
-        if op.dest in moved:
-            at = max(position[arg] for arg in op.args if arg in position)
-            position[op.dest] = at
-            waiting.setdefault(at, []).append(op)
-    body.ops[:] = [
-        one for i, op in enumerate(kept) for one in (op, *waiting.get(i, ()))
-    ]
 
 
 class _LoopSelector:
@@ -184,6 +77,7 @@ class _LoopSelector:
             "mve_words_s16": lambda call: self.vector(call.args[0]),
             "mve_upper_s32": lambda call: self._by_half("shr_u32", call),
             "mve_raised_s32": lambda call: self._by_half("shl_s32", call),
+            _ADDITION: self._addition,
         }
 
     # ---- statements
@@ -248,7 +142,7 @@ class _LoopSelector:
         """Returns the value to store. Clamps to the element's limits are left to narrowing."""
         expr = self._known(expr)
         limits = _LIMITS.get(element)
-        found = _clamp(expr, self._known)
+        found = clamp_of(expr, self._known)
         if expr.type.lane is element or limits is None or found is None:
             return self.vector(expr)
         value, low, high = found
@@ -256,14 +150,12 @@ class _LoopSelector:
             value = self._extreme("max", value, low)
         if high < limits[1]:
             value = self._extreme("min", value, high)
-        result = self.vector(value)
-        for step in ("narrow_b_s32", "narrow_b_s16"):
-            wide = Scalar.I32X4 if step.endswith("32") else Scalar.I16X8
-            if wide.lane.itemsize <= expr.type.lane.itemsize and (
-                wide.lane.itemsize > element.itemsize
-            ):
-                result = self.body.emit(FORMS[step], (NONE, result))
-        return result
+        if expr.type is not Scalar.I32X4:
+            return self.body.emit(FORMS["narrow_b_s16"], (NONE, self.vector(value)))
+        result = self._half("b", NONE, value)
+        if element is Scalar.I16:
+            return result
+        return self.body.emit(FORMS["narrow_b_s16"], (NONE, result))
 
     @staticmethod
     def _extreme(op: str, value: Expr, bound: int) -> Expr:
@@ -314,11 +206,12 @@ class _LoopSelector:
         return self._loads[key]
 
     def _call(self, call: kir.Call) -> int:
+        return self._forms.get(call.name, self._plain)(call)
+
+    def _plain(self, call: kir.Call) -> int:
         name = call.name
-        if name in self._forms:
-            return self._forms[name](call)
-        if name in _DUPS:
-            return self._dup(FORMS[_DUPS[name]], call.args[0])
+        if name in DUPS:
+            return self._dup(FORMS[DUPS[name]], call.args[0])
         short = name.removeprefix("mve_")
         if f"{(parts := short.rpartition('_'))[0]}_n_{parts[2]}" in FORMS:
             scalar = self._by_scalar(call, FORMS[f"{parts[0]}_n_{parts[2]}"])
@@ -334,7 +227,7 @@ class _LoopSelector:
         its value; None where there is no such instruction."""
         for one, last in (call.args, call.args[::-1]):
             other = self._known(last)
-            if isinstance(other, kir.Call) and other.name in _DUPS:
+            if isinstance(other, kir.Call) and other.name in DUPS:
                 return self.body.emit(form, (self.vector(one), self._number(other.args[0])))
         return None
 
@@ -386,9 +279,46 @@ class _LoopSelector:
 
     def _narrow(self, call: kir.Call) -> int:
         suffix = call.name[-3:]
+        if suffix == "s32":
+            return self._half("t", self._half("b", NONE, call.args[0]), call.args[1])
         low, high = (self.vector(arg) for arg in call.args)
         first = self.body.emit(FORMS[f"narrow_b_{suffix}"], (NONE, low))
         return self.body.emit(FORMS[f"narrow_t_{suffix}"], (first, high))
+
+    def _half(self, letter: str, into: int, expr: Expr) -> int:
+        """Words as even (b) or odd (t) lanes of halves; a shift to the right before is included."""
+        shift = shift_of(expr, self._known)
+        if shift is None:
+            return self.body.emit(FORMS[f"narrow_{letter}_s32"], (into, self.vector(expr)))
+        value, count = shift
+        form = FORMS[f"shift_narrow_{letter}_s32"]
+        return self.body.emit(form, (into, self.vector(value)), count)
+
+    def _addition(self, call: kir.Call) -> int:
+        """A sum; of a multiple and what may be overwritten: a loaded value, or another such sum."""
+        for one, other in (call.args, call.args[::-1]):
+            multiple, known = multiple_of(other, self._known), self._known(one)
+            if multiple is None:
+                continue
+            if isinstance(known, kir.LoadVector):
+                into = self._own(self.vector(known))
+            elif isinstance(one, kir.Call) and one not in self._values and any(
+                multiple_of(arg, self._known) for arg in one.args if one.name == _ADDITION
+            ):
+                into = self._addition(one)
+            else:
+                continue
+            value, number = multiple
+            args = into, self.vector(value), self._number(number)
+            return self.body.emit(FORMS["mla_n_s32"], args)
+        return self._plain(call)
+
+    def _own(self, loaded: int) -> int:
+        """A loaded value in a register that may be changed."""
+        own = self.body.fresh(Bank.VECTOR)
+        self.body.loads[own] = self.body.loads[loaded]
+        self.body.consumed.add(own)
+        return own
 
     def _multiply_add(self, call: kir.Call) -> int:
         """Emits a product plus a number, in the register that the first value was loaded to.
@@ -396,10 +326,7 @@ class _LoopSelector:
         first = self.vector(call.args[0])
         if first not in self.body.loads:
             raise UnsupportedLoopError("a product of what isn't loaded")
-        own = self.body.fresh(Bank.VECTOR)
-        self.body.loads[own] = self.body.loads[first]
-        self.body.consumed.add(own)
-        args = own, self.vector(call.args[1]), self._number(call.args[2])
+        args = self._own(first), self.vector(call.args[1]), self._number(call.args[2])
         return self.body.emit(FORMS["mlas_s16"], args)
 
     def _by_half(self, form: str, call: kir.Call) -> int:
@@ -468,23 +395,3 @@ class _LoopSelector:
             self._bases[key], step * size, outer * size, constant * size,
             math.gcd(buffer.align, align, step * size, outer * size, constant * size),
         )
-
-
-def _clamp(expr: Expr, definition: Callable[[Expr], Expr]) -> tuple[Expr, int, int] | None:
-    """Returns the value and the bounds of min(max(value, low), high)."""
-    match expr:
-        case kir.Call(args=(inner, high)) if expr.name.startswith("mve_min_s"):
-            match definition(inner):
-                case kir.Call(args=(value, low)) as most if most.name.startswith("mve_max_s"):
-                    least, largest = _constant(definition(low)), _constant(definition(high))
-                    if least is not None and largest is not None:
-                        return value, least, largest
-    return None
-
-
-def _constant(expr: Expr) -> int | None:
-    match expr:
-        case kir.Call(args=(kir.Const(value=value),)) if expr.name in _DUPS:
-            return int(value)
-        case _:
-            return None
