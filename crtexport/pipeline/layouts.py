@@ -18,6 +18,7 @@ from crtexport.pipeline.cascades import choice
 from crtexport.pipeline.cascades.streams import streamed
 from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.options import ExportOptions
+from crtexport.pipeline.scratch_policy import CHEAP, LITTLE, NO_LIMIT, Terms, leaner
 from crtexport.plan.planner import RowPlans
 from crtexport.schedules.common.target_features import has_mve
 from crtexport.schedules.select.cost_model import machine_for
@@ -66,6 +67,8 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
             raise _refused(graph, "its first layers can't be computed row by row")
         return LaidOut(*(best or _too_small(graph, ways, options.ram or 0)))
     whole = _whole(graph, around)
+    if options.ram is not None and whole[1].total > options.ram:
+        whole = _leaner(whole, around, NO_LIMIT)
     if options.ram is not None and whole[1].total <= options.ram:
         return LaidOut(*whole)
     if options.ram is None and options.optimize != "ram":
@@ -91,6 +94,8 @@ def _within_spare(graph: Graph, around: Surroundings, by_layer: Made) -> LaidOut
     if known and around.options.level(around.board.optimize) == "balanced":
         ways = _ways(graph, around, by_layer)
         chosen = choice.cheap(ways, by_layer)
+    if around.spare is not None and chosen[1].total > around.spare:
+        chosen = by_layer = _leaner(by_layer, around, NO_LIMIT)
     if around.spare is not None and chosen[1].total > around.spare:
         ways = ways or _ways(graph, around, by_layer)
         chosen = choice.fitting(ways, by_layer, around.spare) or choice.least(ways, by_layer)
@@ -134,10 +139,19 @@ def _planned(
 
 
 def _whole(graph: Graph, around: Surroundings) -> Made:
+    """Returns a graph with one whole tensor after another. Where code is balanced, kernels with
+    less memory are taken where that costs little."""
     level = around.options.level(around.board.optimize)
-    return fuse_policy.smallest(
+    whole = fuse_policy.smallest(
         graph, around.board.target, level, around.lower, lambda low: _planned(around, low)
     )
+    if level != "balanced" or machine_for(around.board.target) is None:
+        return whole
+    return _leaner(whole, around, LITTLE if around.options.optimize == "ram" else CHEAP)
+
+
+def _leaner(made: Made, around: Surroundings, terms: Terms) -> Made:
+    return leaner(made, around.lower, lambda low: _planned(around, low), terms)
 
 
 def _ways(

@@ -93,17 +93,17 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def places(self) -> int:
-        """Where windows begin in a row of the plane."""
+        """Returns the number of columns in a row of the plane at which windows begin."""
         return self.y[2]
 
     @property
     def lone(self) -> int:
-        """The number of places, at the end of a row, that have an output less than others."""
+        """Returns the number of places, at the end of a row, that have an output less."""
         return 0
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """How far the columns of a word are behind the first one."""
+        """Returns the distances of the columns of a word from the first one."""
         return tuple(range(self.per_word))
 
     @property

@@ -7,7 +7,9 @@ exact as long as sum1 has 24 bits: known while exporting. So two channels times 
 load, one SXTB16 and two SMLAD, and weights stay one byte each in flash.
 
 Input values are widened once for all channels (:mod:`crtexport.schedules.common.im2col_lines`), two
-pixels at a time where there are as many, which then share each load of weights.
+pixels at a time where there are as many, which then share each load of weights. Of a lone pixel
+they may also be widened for each block of channels anew: two instructions more for four values, but
+no memory.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from crtexport.kir.builder import (
     const,
     i32,
     load,
+    load_word,
     mul,
     shr,
     wrap_sub,
@@ -49,6 +52,8 @@ STEPS = (2, 4, 8, 16)
 LIKELY = {(1, 1): 4, (1, 2): 16, (1, 4): 16, (2, 1): 64, (2, 2): 16}
 """Pixels and pairs of channels whose sums leave registers for what they are made of, and the most
 words that are worth their code."""
+LIKELY_DIRECT = {(1, 1): 16, (1, 2): 16, (1, 3): 8}
+"""The same of values that are widened where they are multiplied: that takes a register."""
 MOST_WHOLE = 64
 """Longer lines are never multiplied in one go."""
 _REACH = 128
@@ -57,16 +62,24 @@ _REACH = 128
 
 class PairTile(Struct, frozen=True):
     """``pixels`` x ``pairs`` of channels, whose sums are in registers; ``step`` words of a line are
-    multiplied in one go."""
+    multiplied in one go. ``direct``: there is no line, the values of the one pixel are widened
+    where they are multiplied."""
 
     pixels: int
     pairs: int
     step: int
+    direct: bool = False
 
     @property
     def name(self) -> str:
         """Returns the name among the candidates of a node."""
-        return f"paired {self.pixels}x{2 * self.pairs}, {self.step} words"
+        tile = f"paired {self.pixels}x{2 * self.pairs}, {self.step} words"
+        return f"{tile}, direct" if self.direct else tile
+
+    @property
+    def likely(self) -> int:
+        """Returns the most words that are worth their code."""
+        return (LIKELY_DIRECT if self.direct else LIKELY).get((self.pixels, self.pairs), 0)
 
 
 def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
@@ -88,8 +101,7 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
         Candidate(
             block.name,
             functools.partial(_lower, layer, scaling, block),
-            rare=block.pixels < min(windows.pixels, 2)
-            or block.step > LIKELY.get((block.pixels, block.pairs), 0),
+            rare=block.pixels < min(windows.pixels, 2) or block.step > block.likely,
         )
         for block in _blocks(windows, layer.channels)
     ]
@@ -102,10 +114,14 @@ def _blocks(windows: Windows, channels: int) -> list[PairTile]:
         steps.add(windows.words)
     sizes = [(1, 2), (1, 1), (1, 4)] if windows.pixels == 1 else [(2, 1), (1, 2), (2, 2), (4, 1)]
     usual = 2 if windows.pixels == 1 else 4
+    # Two words are widened of four values at once.
+    direct = windows.pixels == 1 and windows.pointwise and not windows.leftover_taps
+    ways = [(False, sizes)] + [(True, [(1, 2), (1, 1), (1, 3)])] * direct
     return [
-        PairTile(pixels, pairs, step) for pixels, pairs in sizes
+        PairTile(pixels, pairs, step, lone) for lone, tiles in ways for pixels, pairs in tiles
         for step in sorted(steps, key=lambda step: (step != usual, step))
         if pixels <= windows.pixels and (pairs == 1 or 2 * pairs <= channels)
+        and not (lone and step % 2)
     ]
 
 
@@ -123,6 +139,9 @@ def _lower(layer: IntegerSumLayer, scaling: Int8Epilogue, block: PairTile) -> Lo
     # Lines that a store to the output might change are loaded anew for each block of channels;
     # compilers would keep them on the stack instead.
     output = lowering.output(noalias=False)
+    if block.direct:
+        _ChannelPairs(lowering.b, layer, (weights, x, output), scaling, block).emit(None)
+        return lowering.finish()
     lines = lowering.scratch("lines", Scalar.I32, windows.words * block.pixels, noalias=False)
     gather = Im2colGather(lowering.b, windows, x, lines, block.pixels, layer.sums.zero_point)
     _ChannelPairs(lowering.b, layer, (weights, lines, output), scaling, block).emit(gather)
@@ -195,7 +214,9 @@ class _ChannelPairs(BlockedProducts):
     ) -> None:
         super().__init__(b, layer.windows, layer.channels, block.pixels)
         self.scaling, self.pairs, self.step = scaling, block.pairs, block.step
-        self.weights, self.lines, self.output = buffers
+        self.direct = block.direct
+        # Those of lines, or of the input itself.
+        self.weights, self.values, self.output = buffers
 
     def all_channels(self, pixels: list[Expr]) -> None:
         rows = self.rows(pixels)
@@ -255,8 +276,8 @@ class _ChannelPairs(BlockedProducts):
         ]
         for place in range(count):
             first = add(mul(word, const(pixels)), const(place * pixels))
-            xs = [
-                b.let(f"values{place}_p{i}", load(self.lines, add(first, const(i))))
+            xs = [self._widened(word, place)] if self.direct else [
+                b.let(f"values{place}_p{i}", load(self.values, add(first, const(i))))
                 for i in range(pixels)
             ]
             for pair in range(pairs):
@@ -270,6 +291,15 @@ class _ChannelPairs(BlockedProducts):
                     if both is not None:
                         b.assign(both, _smlad(w, x, both))
                     b.assign(line[pair].first, _smlad(single, x, line[pair].first))
+
+    def _widened(self, word: Expr, place: int) -> Expr:
+        """The values of the input in a line's word, ``place`` behind the even ``word``: two of four
+        neighbours, which are loaded for the first two."""
+        if place % 2 == 0:
+            first = add(mul(word, const(2)), const(2 * place))
+            self._bytes = self.b.let(f"bytes{place}", load_word(self.values, first))
+        name = "arm_sxtb16_ror8" if place % 2 else "arm_sxtb16"
+        return self.b.let(f"values{place}_p0", call(name, self._bytes, type_=Scalar.I32))
 
     def _finish(
         self, rows: list[Expr], start: Expr, offset: int, sums: list[_PairSums], size: int

@@ -85,7 +85,7 @@ class ByEstimate:
     chosen. Without ``objects``, variants that are meant for these aren't taken."""
 
     def __init__(self, target: Target, optimize: str, *, objects: bool = True) -> None:
-        self.costs, self._objects = Costs(target), objects
+        self.costs, self._target, self._objects = Costs(target), target, objects
         self._machine, self._optimize = machine_for(target), optimize
         self._flash = flash_of(target)
         self._known: dict[object, list[Cost]] = {}
@@ -94,7 +94,7 @@ class ByEstimate:
         if not self._objects:
             candidates = [variant for variant in candidates if not variant.objects] or candidates
         machine = self._machine
-        likely = [variant for variant in candidates if not variant.rare]
+        likely = self.likely(candidates)
         if machine is None or len(likely) < 2 or part < LEAST:
             return candidates[0]
         costs = self._costs(context, likely, machine)
@@ -103,6 +103,18 @@ class ByEstimate:
         best = preferred([favoured, *others], self._optimize, part)
         self.costs.know(likely[best].make().kernel, costs[best])
         return likely[best]
+
+    def likely(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """Returns the variants that may be chosen where their costs are known."""
+        return [
+            variant for variant in found
+            if not variant.rare and (self._objects or not variant.objects)
+        ]
+
+    def time(self, kernel: Kernel) -> int:
+        """Returns the time of a kernel as it is weighed here: with that of reading its code."""
+        machine = self._machine or stand_in(self._target)
+        return _read_from(estimate(kernel, machine, flash=self._flash), self._flash).time
 
     def _costs(
         self, context: Context, variants: Sequence[Candidate], machine: Machine

@@ -52,6 +52,24 @@ class Lowerer:
         extreme."""
         return lower_graph(graph, self._nodes_of, kept, runs, around)
 
+    def alternatives(self, node: LoweredNode) -> list[tuple[int, LoweredNode]]:
+        """Returns how much more time a node takes with each of the other kernels that the cost
+        model might choose for it, fastest first; none where that isn't what chooses."""
+        choose = self._choose
+        if not isinstance(choose, ByEstimate):
+            return []
+        with refusing_extremes(node.context):
+            found = self._variants(node.context)
+        others = [
+            self._chosen(node.context, found, variant) for variant in choose.likely(found)
+            if variant.name != node.chosen
+        ]
+        own = choose.time(node.lowered.kernel)
+        return sorted(
+            ((choose.time(other.lowered.kernel) - own, other) for other in others),
+            key=lambda pair: pair[0],
+        )
+
     def _nodes_of(
         self, graph: Graph, runs: Sequence[int] = (), around: Graph | None = None
     ) -> LowerNode:

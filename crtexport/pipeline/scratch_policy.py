@@ -1,0 +1,103 @@
+"""Decides which nodes take a kernel with less memory of its own, where that is what is missing.
+
+The fastest kernel of a layer may prepare its input once for all channels: memory that counts only
+where the node is what the workspace is largest for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.pipeline.cascades.costs import time_of
+from crtexport.plan.model import Plan
+from crtexport.schedules.select.lower import Lowerer
+
+_WORTH = 10
+"""Memory must shrink so many times faster than time grows."""
+_TRIED = 8
+"""Kernels that are exchanged at most where memory isn't all that matters: each is planned."""
+
+Made = tuple[LoweredGraph, Plan]
+"""A graph lowered, and its plan."""
+
+
+class Terms(Struct, frozen=True):
+    """The worth of memory: no more than the part ``most`` of the network's time, and ``code`` bytes
+    for each byte of code."""
+
+    most: float
+    code: float
+
+
+CHEAP = Terms(most=0.02, code=2)
+LITTLE = Terms(most=0.03, code=1 / 8)
+"""For little memory."""
+NO_LIMIT = Terms(most=math.inf, code=0)
+"""Memory is all that matters."""
+
+
+def leaner(
+    made: Made, lower: Lowerer, planned: Callable[[LoweredGraph], Plan], terms: Terms
+) -> Made:
+    """Returns a graph with other kernels for nodes that the workspace is largest for, as far as
+    that is worth it by ``terms``; ``planned`` plans."""
+    best, least = made, float(made[1].total)
+    time, code = max(time_of(made[0], lower), 1), _code(made[0], lower)
+    lowered, plan = made
+    more = 0
+    for _ in range(len(lowered.nodes) if terms is NO_LIMIT else _TRIED):
+        found = _exchanged(lowered, plan, lower)
+        if found is None:
+            break
+        more, lowered = more + found[0], found[1]
+        longer = max(more / time, 0)
+        if longer > terms.most:
+            break
+        plan = planned(lowered)
+        larger = max(_code(lowered, lower) - code, 0)
+        weight = plan.total * (1 + longer) ** _WORTH + terms.code * larger
+        if weight < least:
+            best, least = (lowered, plan), weight
+    return best
+
+
+def _exchanged(
+    lowered: LoweredGraph, plan: Plan, lower: Lowerer
+) -> tuple[int, LoweredGraph] | None:
+    """Returns the graph with the fastest kernel of less memory for the node that the workspace is
+    largest for, and the time that it takes more; None where there is none."""
+    number = plan.peak.node
+    if number is None:
+        return None
+    node = lowered.nodes[number]
+    if node.build is None or not node.lowered.scratch or _shares_weights(lowered, number):
+        return None
+    for more, other in lower.alternatives(node):
+        if other.lowered.scratch < node.lowered.scratch:
+            nodes = (*lowered.nodes[:number], other, *lowered.nodes[number + 1 :])
+            return more, replace(lowered, nodes=nodes)
+    return None
+
+
+def _shares_weights(lowered: LoweredGraph, number: int) -> bool:
+    """Returns whether another node reads constants of a node, which needn't be stored twice."""
+    graph = lowered.graph
+    readers = Counter(t for node in graph.nodes for t in node.inputs if t is not None)
+    return any(
+        t is not None and graph.constant(t) is not None and readers[t] > 1
+        for t in graph.nodes[number].inputs
+    )
+
+
+def _code(lowered: LoweredGraph, lower: Lowerer) -> int:
+    """Returns the bytes of the kernels of whole nodes, as estimated, of equal ones once."""
+    kernels = dict.fromkeys(
+        node.lowered.kernel for node in lowered.nodes if node.build is not None
+    )
+    return sum(lower.costs.of(kernel).code for kernel in kernels)
