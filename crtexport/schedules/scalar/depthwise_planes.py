@@ -61,7 +61,7 @@ _NAMES = {False: "planes", True: "paired planes"}
 _FEW = 2
 """Steps along a row up to which each has instructions of its own."""
 _SHORT_PRODUCTS = (RequantMethod.MUL32_ONLY, RequantMethod.MUL64)
-"""Where two products of 32 bits take less time than those of 64 bits."""
+"""Methods of machines on which two products of 32 bits take less time than those of 64 bits."""
 MOST_TAPS = 32
 """Windows up to which each tap has an instruction of its own."""
 LIKELY = 3

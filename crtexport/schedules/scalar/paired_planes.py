@@ -37,7 +37,7 @@ from crtexport.schedules.scalar.plane_geometry import PlaneLayout
 
 _HALF = i32(16)
 _BEGIN = 1 << 15
-"""What sums of two products begin with."""
+"""The beginning of sums of two products."""
 _TOGETHER = 2
 """Products that are summed up before their sum is taken apart."""
 _MOST = 255

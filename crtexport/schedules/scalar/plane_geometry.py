@@ -46,7 +46,6 @@ WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64)
 LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY)
 BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
 PAIRED_WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64, paired=True)
-PAIRED_HELD = PlaneLayout(1, Scalar.I32, (2, 1), 12, RequantMethod.MUL64_SHIFT, paired=True)
 
 
 class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
@@ -93,7 +92,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def places(self) -> int:
-        """Where windows begin in a row of the plane."""
+        """The number of columns in a row of the plane at which windows begin."""
         return self.y[2]
 
     @property
@@ -103,7 +102,7 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """How far the columns of a word are behind the first one."""
+        """The distances of the columns of a word from the first one."""
         return tuple(range(self.per_word))
 
     @property
