@@ -89,17 +89,11 @@ def _unrolled(candidates: Iterable[Candidate], copies: int) -> list[Candidate]:
 
 
 def _riscv(context: Context, optimize: str) -> list[Candidate]:
-    from crtexport.schedules.scalar import (
-        depthwise_planes,
-        paired_planes,
-        plane_geometry,
-        register_blocks,
-    )
+    from crtexport.schedules.scalar import depthwise_planes, plane_geometry, register_blocks
 
     return (
         register_blocks.candidates(context, optimize, register_blocks.RISCV)
-        or paired_planes.candidates(context, plane_geometry.PAIRED_HELD)
-        + depthwise_planes.candidates(context, plane_geometry.BYTES)
+        or depthwise_planes.candidates(context, plane_geometry.BYTES)
     )
 
 

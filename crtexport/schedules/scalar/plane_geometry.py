@@ -46,7 +46,6 @@ WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64)
 LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY)
 BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
 PAIRED_WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64, paired=True)
-PAIRED_HELD = PlaneLayout(1, Scalar.I32, (2, 1), 12, RequantMethod.MUL64_SHIFT, paired=True)
 
 
 class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
