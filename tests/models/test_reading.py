@@ -38,7 +38,7 @@ def test_packed_weights_have_a_row_for_the_channels_of_a_word(source: str) -> No
 
 
 def test_tables_of_scaling_say_what_a_row_is(source: str) -> None:
-    comment, lines = table(source, "tvmgen_kws_int8_scaling")
+    comment, lines = table(source, "tvmgen_kws_int8_scaling_2")
     addend = "addend (bias, half and zero point, by scale / 2**8)"
     assert f"for each output channel: {addend}, factor" in comment
     assert len(lines) == 64

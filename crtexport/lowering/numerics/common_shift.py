@@ -19,9 +19,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.ir.types import DType
+from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
-from crtexport.support.fixedpoint import Ints, scale_in_float32
+from crtexport.support.fixedpoint import Ints, Rounding, scale_in_float32
 
+_REACH = 128
+"""Largest magnitude of an input value."""
 _MOST_SCALED = 20
 """A larger shift of TFLite's has no room in 64 bits here."""
 _TRIED = 12
@@ -69,6 +72,14 @@ class Scaling(Struct, frozen=True):
     low: int
     high: int
     floats: bool
+
+    @staticmethod
+    def of(sums: IntegerSums, zero: int, limits: tuple[int, int]) -> Scaling:
+        """Returns that of the sums of a layer with int8 inputs."""
+        reach = _REACH * sums.magnitudes
+        lowest, highest = (tuple((sums.folded + end).tolist()) for end in (-reach, reach))
+        floats = sums.rounding is Rounding.FLOAT
+        return Scaling(sums.multiplier, (lowest, highest), zero, *limits, floats)
 
 
 @functools.lru_cache(_REMEMBERED)

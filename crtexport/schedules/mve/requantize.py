@@ -1,6 +1,6 @@
 """Sums of four output channels at once become results: of int8 with TFLite's two roundings, or as
-ONNX Runtime's in float32; both with :mod:`crtexport.schedules.mve.common_shift` where that gives
-the same.
+ONNX Runtime's in float32; both with :mod:`crtexport.lowering.numerics.common_shift` where that
+gives the same.
 
 What a vector of channels needs lies side by side: its biases, multipliers and shifts, so that one
 pointer finds all.
@@ -20,6 +20,12 @@ from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kir.builder import KernelBuilder, add, call, const, i32, load, load_vector, mul
 from crtexport.kir.language import Expr, Scalar
+from crtexport.lowering.numerics.common_shift import (
+    CommonShift,
+    Scaling,
+    Shifts,
+    common_shift,
+)
 from crtexport.lowering.numerics.integer_sums import FOLDED_BIAS, IntegerSums
 from crtexport.lowering.numerics.requantize import (
     WIDE_LIMIT,
@@ -28,11 +34,12 @@ from crtexport.lowering.numerics.requantize import (
 )
 from crtexport.lowering.registry import Context, Lowering
 from crtexport.schedules.common import requantize_int16
-from crtexport.schedules.mve.common_shift import CommonShift, Scaling, common_shift
 from crtexport.support.fixedpoint import Rounding, wrap32
 
 LANES = 4
 """Sums in a vector."""
+_SHIFTS = Shifts(left=10, least_left=6, most_left=13, right=16, most_right=16, rounded=True)
+"""VQRSHRN shifts by at most 16 bits."""
 SUFFIXES = {
     Scalar.I8X16: "s8", Scalar.I16X8: "s16", Scalar.I32X4: "s32", Scalar.F32X4: "f32",
 }
@@ -128,16 +135,9 @@ class Sums:
         if sums.bound >= 1 << 31:
             return None
         if found.vector is Scalar.I8X16:
-            found.common = found._common_shift(sums)
+            scaling = Scaling.of(sums, found.zero, (found.low, found.high))
+            found.common = common_shift(scaling, _SHIFTS)
         return found
-
-    def _common_shift(self, sums: IntegerSums) -> CommonShift | None:
-        reach = sums.magnitudes * -DType.INT8.limits[0]
-        ends = (sums.folded - reach).tolist(), (sums.folded + reach).tolist()
-        return common_shift(Scaling(
-            self.multiplier, (tuple(ends[0]), tuple(ends[1])), self.zero, self.low, self.high,
-            self.floats,
-        ))
 
     def _scale(self, sums: IntegerSums) -> bool:
         """Decides how sums are scaled that TFLite has in 64 bits; whether they can be."""

@@ -56,13 +56,8 @@ def one_product(
     if sums.rounding is not Rounding.DOUBLE or method is RequantMethod.MUL32_ONLY:
         return None
     zero_point = context.quant(context.output()).zero_point[0]
-    low, high = activation_range(activation, context.output())
-    reach = REACH * sums.magnitudes
-    ends = (sums.folded - reach).tolist(), (sums.folded + reach).tolist()
-    scaling = Scaling(
-        sums.multiplier, (tuple(ends[0]), tuple(ends[1])), zero_point, low, high, floats=False
-    )
-    common = common_shift(scaling, _SHIFTS)
+    limits = activation_range(activation, context.output())
+    common = common_shift(Scaling.of(sums, zero_point, limits), _SHIFTS)
     if common is None:
         return None
     offsets = common.addends + (sums.folded << common.left)
@@ -71,5 +66,5 @@ def one_product(
     constants = np.stack([offsets, common.multipliers], axis=1).astype(np.int32)
     steps: TwoProducts | None = TwoProducts(constants, common.left, common.right)
     if lifted is not None and steps is not None:
-        steps = steps.lifted(lifted, reach)
-    return None if steps is None else StepsEpilogue(steps, (low, high), method)
+        steps = steps.lifted(lifted, REACH * sums.magnitudes)
+    return None if steps is None else StepsEpilogue(steps, limits, method)

@@ -27,13 +27,15 @@ def scaling(
 @given(
     reals=st.lists(st.floats(2.0**-11, 2.0**-4), min_size=1, max_size=4),
     bias=st.integers(-3000, 3000), reach=st.integers(50, 20000), zero=st.integers(-128, 100),
-    floats=st.booleans(), shifts=st.sampled_from([DOWN, NEAREST]),
+    floats=st.booleans(), clamped=st.booleans(), shifts=st.sampled_from([DOWN, NEAREST]),
 )
 def test_every_reachable_sum_has_its_result(
-    reals: list[float], bias: int, reach: int, zero: int, floats: bool, shifts: Shifts
+    reals: list[float], bias: int, reach: int, zero: int, floats: bool, clamped: bool,
+    shifts: Shifts,
 ) -> None:
     biases = [bias + 7 * channel for channel in range(len(reals))]
-    of = scaling(reals, biases, reach, zero, zero, floats)
+    low = zero if clamped else -128
+    of = scaling(reals, biases, reach, zero, low, floats)
     found = common_shift(of, shifts)
     if found is None:
         return
@@ -52,17 +54,17 @@ def test_every_reachable_sum_has_its_result(
             (((product + (1 << 30)) >> 31) + (1 << right - 1)) >> right if shifts.rounded
             else product >> 32 >> right
         )
-        np.testing.assert_array_equal(np.clip(scaled, zero, 127), np.clip(exact + zero, zero, 127))
+        np.testing.assert_array_equal(np.clip(scaled, low, 127), np.clip(exact + zero, low, 127))
 
 
 @pytest.mark.parametrize("shifts", [DOWN, NEAREST])
 def test_layers_behind_which_a_relu_clamps_have_one_as_a_rule(shifts: Shifts) -> None:
     rng = np.random.default_rng(4)
     found = 0
-    for _ in range(40):
+    for number in range(40):
         reals = 2.0 ** -rng.uniform(5, 8) * rng.uniform(0.3, 1, 32)
         biases = rng.integers(-2000, 2000, 32).tolist()
-        layer = scaling(reals.tolist(), biases, 60000, -128, -128)
+        layer = scaling(reals.tolist(), biases, 60000, -128, -128, floats=number % 4 == 0)
         found += common_shift(layer, shifts) is not None
     assert found > 30
 
@@ -80,4 +82,5 @@ def test_what_no_such_product_gives_is_refused() -> None:
     assert common_shift(scaling([1.5], [0], 1000, 0, 0), DOWN) is None
     assert common_shift(scaling([0.0], [0], 1000, 0, 0), DOWN) is None
     assert common_shift(scaling([2.0**-25], [0], 1000, 0, 0), DOWN) is None
-    assert common_shift(scaling([0.01], [0], 1 << 27, 0, 0), DOWN) is None
+    for shifts in (DOWN, NEAREST):
+        assert common_shift(scaling([0.01], [0], 1 << 27, 0, 0), shifts) is None
