@@ -12,7 +12,7 @@ from crtexport.backends.llvm.compile import compile_modules
 from crtexport.backends.llvm.kernel import print_kernel
 from crtexport.backends.llvm.types import ModuleText
 from crtexport.firmware.thumb.decode import decoded
-from crtexport.firmware.thumb.instruction import Kind
+from crtexport.firmware.thumb.instruction import OpClass
 from crtexport.kir.builder import KernelBuilder, add, const, f32, load, lt, mul
 from crtexport.kir.interpreter import run
 from crtexport.kir.intrinsics.in_order import product_in_order, sum_in_order, value_in_order
@@ -66,10 +66,10 @@ def waits(kernel: Kernel, target: Target) -> tuple[int, int]:
     data = compile_modules({"k.ll": module.text("k.ll", (), body)}, target, "balanced")["k.o"]
     code = elf(data).get_section_by_name(".text.k").data()
     found = [one for _, one in decoded(code, 0)]
-    assert not any(one.kind is Kind.FLOAT_ACCUMULATE for one in found)
+    assert not any(one.kind is OpClass.FLOAT_ACCUMULATE for one in found)
     sums = [
         (before, one) for before, one in pairwise(found)
-        if one.kind is Kind.FLOAT and one.writes & one.reads
+        if one.kind is OpClass.FLOAT and one.writes & one.reads
     ]
     return len(sums), sum(bool(before.writes & one.reads) for before, one in sums)
 
