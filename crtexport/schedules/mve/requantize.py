@@ -34,7 +34,7 @@ from crtexport.lowering.numerics.requantize import (
 )
 from crtexport.lowering.registry import Context, Lowering
 from crtexport.schedules.common import requantize_int16
-from crtexport.support.fixedpoint import Rounding, wrap32
+from crtexport.support.fixedpoint import Rounding
 
 LANES = 4
 """Sums in a vector."""
@@ -259,12 +259,10 @@ class Scaler:
             )
 
         if sums.common is not None:
-            terms = [(acc, 1 << sums.common.left)]
             if upper is not None:
-                terms.append((upper, wrap32(-(1 << 16 + sums.common.left))))
-            value = entry(None)
-            for term, times in terms:
-                value = vector("add_s32", value, vector("mul_s32", term, _everywhere(times)))
+                acc = b.let("even", vector("sub_s32", acc, vector("raised_s32", upper)))
+            larger = vector("rshl_s32", acc, _everywhere(sums.common.left))
+            value = vector("add_s32", larger, entry(None))
             multiplier = int(sums.common.multipliers[0]) if self._single else None
             return b.let("scaled", vector("qrdmulh_s32", value, entry(multiplier)))
         if upper is not None:

@@ -162,10 +162,6 @@ FORMS: dict[str, Form] = {
     "rshl_n_s32": Form(
         "vrshl.s32 {d}, {b}", Pipe.INTEGER, 2, 0xEE3B1E60, (("d", _Q, 13), ("b", _R, 0)), tied=True
     ),
-    "mla_n_s32": Form(
-        "vmla.s32 {d}, {b}, {c}", _MUL, 2, 0xEE210E40,
-        (("d", _Q, 13), ("b", _Q, 17), ("c", _R, 0)), tied=True,
-    ),
     "mlas_s16": Form(
         "vmlas.s16 {d}, {b}, {c}", _MUL, 2, 0xEE111E40,
         (("d", _Q, 13), ("b", _Q, 17), ("c", _R, 0)), tied=True,

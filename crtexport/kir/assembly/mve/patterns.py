@@ -39,16 +39,6 @@ def shift_of(expr: Expr, definition: Definition) -> tuple[Expr, int] | None:
     return None
 
 
-def multiple_of(expr: Expr, definition: Definition) -> tuple[Expr, Expr] | None:
-    """Returns the words that are multiplied by a number, and that; None for others."""
-    match definition(expr):
-        case kir.Call(name="mve_mul_s32", args=(value, factor)):
-            match definition(factor):
-                case kir.Call(args=(number,)) as dup if dup.name in DUPS:
-                    return value, number
-    return None
-
-
 def _constant(expr: Expr) -> int | None:
     match expr:
         case kir.Call(args=(kir.Const(value=value),)) if expr.name in DUPS:

@@ -22,7 +22,7 @@ from crtexport.kir.assembly.mve.instructions import (
     Form,
     VectorAccess,
 )
-from crtexport.kir.assembly.mve.patterns import DUPS, clamp_of, multiple_of, shift_of
+from crtexport.kir.assembly.mve.patterns import DUPS, clamp_of, shift_of
 from crtexport.kir.language import Buffer, Expr, Scalar, Stmt
 from crtexport.kir.walk import map_operands, walk_expr
 
@@ -77,7 +77,6 @@ class _LoopSelector:
             "mve_words_s16": lambda call: self.vector(call.args[0]),
             "mve_upper_s32": lambda call: self._by_half("shr_u32", call),
             "mve_raised_s32": lambda call: self._by_half("shl_s32", call),
-            _ADDITION: self._addition,
         }
 
     # ---- statements
@@ -293,25 +292,6 @@ class _LoopSelector:
         value, count = shift
         form = FORMS[f"shift_narrow_{letter}_s32"]
         return self.body.emit(form, (into, self.vector(value)), count)
-
-    def _addition(self, call: kir.Call) -> int:
-        """A sum; of a multiple and what may be overwritten: a loaded value, or another such sum."""
-        for one, other in (call.args, call.args[::-1]):
-            multiple, known = multiple_of(other, self._known), self._known(one)
-            if multiple is None:
-                continue
-            if isinstance(known, kir.LoadVector):
-                into = self._own(self.vector(known))
-            elif isinstance(one, kir.Call) and one not in self._values and any(
-                multiple_of(arg, self._known) for arg in one.args if one.name == _ADDITION
-            ):
-                into = self._addition(one)
-            else:
-                continue
-            value, number = multiple
-            args = into, self.vector(value), self._number(number)
-            return self.body.emit(FORMS["mla_n_s32"], args)
-        return self._plain(call)
 
     def _own(self, loaded: int) -> int:
         """A loaded value in a register that may be changed."""
