@@ -63,5 +63,6 @@ def test_places_in_rows_are_remainders(source: str) -> None:
 
 def test_variables_are_named_and_not_counted(source: str) -> None:
     declared = re.findall(r"^ +(?:const )?\w+ (\w+) =", source, re.MULTILINE)
-    assert {"sum_p1_c0", "weights3_c0", "factor_c1", "values_ky2_at1", "total_ky0_x1"} <= {*declared}
+    some = {"sum_p1_c0", "weights3_c0", "factor_c1", "values_ky2_at1", "total_ky0_x1"}
+    assert some <= {*declared}
     assert not [name for name in declared if re.search(r"_\d+$", name)]
