@@ -35,7 +35,7 @@ because the network magnifies rounding to float32: from its evaluation in double
 less than 1e-3 of full scale away, and crtexport's less than ten times as far as the reference's;
 the row says how far, at the output where that is most. RAM is the workspace with what the network
 keeps from one run to the next; inputs and outputs are the caller's and counted apart;
-of files that weren't at hand at the last run, RAM is an earlier version's.
+RAM is that of earlier versions: some networks take less now.
 {memory}
 """
 
