@@ -18,7 +18,7 @@ from crtexport.pipeline.cascades import choice
 from crtexport.pipeline.cascades.streams import streamed
 from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.options import ExportOptions
-from crtexport.pipeline.scratch_policy import CHEAP, LITTLE, NO_LIMIT, Terms, leaner
+from crtexport.pipeline.scratch_policy import CHEAP, LITTLE, NO_LIMIT, MemoryWorth, leaner
 from crtexport.plan.planner import RowPlans
 from crtexport.schedules.common.target_features import has_mve
 from crtexport.schedules.select.cost_model import machine_for
@@ -150,8 +150,8 @@ def _whole(graph: Graph, around: Surroundings) -> Made:
     return _leaner(whole, around, LITTLE if around.options.optimize == "ram" else CHEAP)
 
 
-def _leaner(made: Made, around: Surroundings, terms: Terms) -> Made:
-    return leaner(made, around.lower, lambda low: _planned(around, low), terms)
+def _leaner(made: Made, around: Surroundings, worth: MemoryWorth) -> Made:
+    return leaner(made, around.lower, lambda low: _planned(around, low), worth)
 
 
 def _ways(

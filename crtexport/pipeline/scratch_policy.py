@@ -27,7 +27,7 @@ Made = tuple[LoweredGraph, Plan]
 """A graph lowered, and its plan."""
 
 
-class Terms(Struct, frozen=True):
+class MemoryWorth(Struct, frozen=True):
     """The worth of memory: no more than the part ``most`` of the network's time, and ``code`` bytes
     for each byte of code."""
 
@@ -35,33 +35,33 @@ class Terms(Struct, frozen=True):
     code: float
 
 
-CHEAP = Terms(most=0.02, code=2)
-LITTLE = Terms(most=0.03, code=1 / 8)
+CHEAP = MemoryWorth(most=0.02, code=2)
+LITTLE = MemoryWorth(most=0.03, code=1 / 8)
 """For little memory."""
-NO_LIMIT = Terms(most=math.inf, code=0)
+NO_LIMIT = MemoryWorth(most=math.inf, code=0)
 """Memory is all that matters."""
 
 
 def leaner(
-    made: Made, lower: Lowerer, planned: Callable[[LoweredGraph], Plan], terms: Terms
+    made: Made, lower: Lowerer, planned: Callable[[LoweredGraph], Plan], worth: MemoryWorth
 ) -> Made:
     """Returns a graph with other kernels for nodes that the workspace is largest for, as far as
-    that is worth it by ``terms``; ``planned`` plans."""
+    memory is ``worth`` it; ``planned`` plans."""
     best, least = made, float(made[1].total)
     time, code = max(time_of(made[0], lower), 1), _code(made[0], lower)
     lowered, plan = made
     more = 0
-    for _ in range(len(lowered.nodes) if terms is NO_LIMIT else _TRIED):
+    for _ in range(len(lowered.nodes) if worth is NO_LIMIT else _TRIED):
         found = _exchanged(lowered, plan, lower)
         if found is None:
             break
         more, lowered = more + found[0], found[1]
         longer = max(more / time, 0)
-        if longer > terms.most:
+        if longer > worth.most:
             break
         plan = planned(lowered)
         larger = max(_code(lowered, lower) - code, 0)
-        weight = plan.total * (1 + longer) ** _WORTH + terms.code * larger
+        weight = plan.total * (1 + longer) ** _WORTH + worth.code * larger
         if weight < least:
             best, least = (lowered, plan), weight
     return best
