@@ -25,7 +25,7 @@ from crtexport.quantization.quantize import Correction, QuantizeResult, quantize
 from crtexport.simulation.reference import ReferenceModel
 from crtexport.simulation.runtimes import find_runtime
 from crtexport.support.errors import CrtExportError, ToolMissingError
-from tests.helpers import require, require_environment
+from tests.helpers import require, require_environment, require_exact_products
 from tests.importers.onnx.writer import Array, graph, model, node, value
 from tests.onnx.suite import model_of
 from tests.quantization.network import INPUT, WIDE, constants, images, write
@@ -140,6 +140,7 @@ def test_the_hint_finds_a_channel_that_hides_the_others(
     """One that is 300 times as large, before a Sigmoid through which nothing can be equalized: the
     ratio of the whole result says nothing of the others. Following the hint gives what it says."""
     require("gcc")
+    require_exact_products()
     rng = np.random.default_rng(11)
     arrays = {
         "w0": rng.normal(size=(8, 3, 3, 3)) / 4, "w1": rng.normal(size=(8, 8, 3, 3)) / 8,

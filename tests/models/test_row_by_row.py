@@ -106,7 +106,9 @@ def test_a_workspace_is_as_small_as_it_has_to_be() -> None:
     def total(ram: int) -> int:
         return driver.prepare(graph, board, ram=ram).plan.total
 
-    assert total(40_000) == driver.prepare(graph, board, optimize="speed").plan.total
+    # One whole tensor after another; for speed, the kernels have more memory of their own.
+    whole = driver.prepare(graph, board, optimize="speed").plan.total
+    assert whole * 0.98 < total(40_000) <= whole
     assert 16_000 < total(24_576) <= 24_576
     assert total(15_000) <= 15_000
     with pytest.raises(CrtExportError, match=r"takes \d+ bytes at least, .* but 9000 were"):
