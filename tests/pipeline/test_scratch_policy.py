@@ -102,5 +102,6 @@ def test_time_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     path = autoencoder(tmp_path / "m.tflite")
     fast, lean = prepared(path, optimize="speed"), prepared(path)
     assert time(fast) < time(lean) <= time(fast) * (1 + scratch_policy.CHEAP.most)
-    monkeypatch.setattr("crtexport.pipeline.layouts.CHEAP", scratch_policy.MemoryWorth(most=0, code=0))
+    worthless = scratch_policy.MemoryWorth(most=0, code=0)
+    monkeypatch.setattr("crtexport.pipeline.layouts.CHEAP", worthless)
     assert prepared(path).plan.total == fast.plan.total
