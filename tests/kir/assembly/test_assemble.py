@@ -101,9 +101,8 @@ def test_exchanged_registers_leave_fewer_bytes(dsp: bool, data: st.DataObject) -
             exchanged = renumbered(placed, one.arguments)
             before, after = (text(one.body, p, one.arguments) for p in (placed, exchanged))
             assert len(before.lines) - 4 <= len(after.lines) <= len(before.lines) + 4  # moves
-            # The copy of an argument (2 bytes) may be spared for three long instructions.
-            spared = 4 * max(len(one.arguments), 1)
-            assert len(encode(after.lines)) <= len(encode(before.lines)) + spared
+            # A copy of an argument may be spared at the cost of some long instructions.
+            assert len(encode(after.lines)) <= len(encode(before.lines)) + 4
             for block, numbers in placed.numbers.items():
                 pairs = set(zip(numbers.values(), exchanged.numbers[block].values(), strict=True))
                 assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})

@@ -27,14 +27,15 @@ def renumbered(placed: Placed, arguments: Iterable[Argument]) -> Placed:
     """Returns the same function with other numbers for its registers, and no more of them."""
     given = {placed.lasting[a.register] for a in arguments if a.register in placed.lasting}
     wanted = _wanted(placed)
-    for number in given:
+    in_registers = len(given) <= IN_REGISTERS  # where calls put them; else few of them are
+    for number in given if in_registers else ():
         wanted[1 << number] += _MOVE
     used = sorted({n for block in placed.numbers.values() for n in block.values()})
     low = _lowest(wanted, used)
     # Arguments first: the first numbers are where calls put them.
     order = sorted(used, key=lambda n: (not low >> n & 1, n not in given, n))
     free = [n for n in NUMBERS if n in used]
-    if len(given) > IN_REGISTERS:
+    if not in_registers:
         order = sorted(used, key=lambda n: (not low >> n & 1, n))
     new = dict(zip(order, free, strict=True))
     return replace(
