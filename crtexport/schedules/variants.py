@@ -186,12 +186,13 @@ def _scalars(
 
 
 def fused_variants(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """Returns the variants of a fused node: those of its first part, if the epilogue of the default
-    one can compute the other parts; else none."""
+    """Returns the variants of a fused node: those of its first part that can be fused, if the
+    epilogue of the default one can compute the other parts; else none."""
     own = _instruction_set(target)
     vectors: VectorOps | None = own.schedules.vector_ops() if own else None
-    found = variants_of(fused_node.layer_of(context), target, optimize)
-    usual = fused_node.fuse(context, found[0].make(), vectors)
+    layer = fused_node.layer_of(context)
+    found = [one for one in variants_of(layer, target, optimize) if one.fusable]
+    usual = fused_node.fuse(context, found[0].make(), vectors) if found else None
     if usual is None:
         return []
 

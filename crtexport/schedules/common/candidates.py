@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from crtexport.lowering.registry import Lowered
 
@@ -19,13 +20,15 @@ class Candidate(Struct, frozen=True):
     """One variant of a node's kernel, built on first use. ``name`` identifies it among the node's
     other candidates. ``rare``: it is seldom the fastest, so only tuning tries it. ``objects``: it
     is usually slow when a C compiler compiles it, and meant for LLVM. ``larger``: its weights and
-    its scratch take a multiple of those of others."""
+    its scratch take a multiple of those of others. ``fusable``: its epilogue, which has results one
+    by one in their order, can compute what a next operator does with them."""
 
     name: str
     build: Callable[[], Lowered]
     rare: bool = False
     objects: bool = False
     larger: bool = False
+    fusable: bool = True
     made: list[Lowered] = field(default_factory=list)
 
     def make(self) -> Lowered:
@@ -47,10 +50,7 @@ def changed(
     """Returns the candidates with their kernels changed by ``change``."""
 
     return [
-        Candidate(
-            candidate.name, partial(_changed, candidate, change), candidate.rare,
-            candidate.objects, candidate.larger,
-        )
+        replace(candidate, build=partial(_changed, candidate, change), made=[])
         for candidate in candidates
     ]
 

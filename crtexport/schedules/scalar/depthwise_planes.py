@@ -110,7 +110,7 @@ def candidates(
         Candidate(
             f"{_NAMES[layout.paired]}, {geometry.band} rows, {geometry.outputs_per_block} columns",
             functools.partial(_lower, context, layout, sums, scaling, geometry, kind),
-            rare=number not in compared,
+            rare=number not in compared, fusable=not layout.paired,
         )
         for number, geometry in enumerate(shapes)
     ]
