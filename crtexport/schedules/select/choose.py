@@ -91,8 +91,7 @@ class ByEstimate:
         self._known: dict[object, list[Cost]] = {}
 
     def __call__(self, context: Context, candidates: Sequence[Candidate], part: float) -> Candidate:
-        if not self._objects:
-            candidates = [variant for variant in candidates if not variant.objects] or candidates
+        candidates = self._usable(candidates)
         machine = self._machine
         likely = self.likely(candidates)
         if machine is None or len(likely) < 2 or part < LEAST:
@@ -104,12 +103,15 @@ class ByEstimate:
         self.costs.know(likely[best].make().kernel, costs[best])
         return likely[best]
 
-    def likely(self, found: Sequence[Candidate]) -> list[Candidate]:
+    def _usable(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Returns the variants for what code is made as, all where it is objects."""
+        if self._objects:
+            return candidates
+        return [variant for variant in candidates if not variant.objects] or candidates
+
+    def likely(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Returns the variants that may be chosen where their costs are known."""
-        return [
-            variant for variant in found
-            if not variant.rare and (self._objects or not variant.objects)
-        ]
+        return [variant for variant in self._usable(candidates) if not variant.rare]
 
     def time(self, kernel: Kernel) -> int:
         """Returns the time of a kernel as it is weighed here: with that of reading its code."""
