@@ -23,8 +23,6 @@ from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
 from crtexport.support.fixedpoint import Ints, Rounding, scale_in_float32
 
-_REACH = 128
-"""Largest magnitude of an input value."""
 _MOST_SCALED = 20
 """A larger shift of TFLite's has no room in 64 bits here."""
 _TRIED = 12
@@ -76,8 +74,8 @@ class Scaling(Struct, frozen=True):
     @staticmethod
     def of(sums: IntegerSums, zero: int, limits: tuple[int, int]) -> Scaling:
         """Returns that of the sums of a layer with int8 inputs."""
-        reach = _REACH * sums.magnitudes
-        lowest, highest = (tuple((sums.folded + end).tolist()) for end in (-reach, reach))
+        ends = sums.folded - sums.reach, sums.folded + sums.reach
+        lowest, highest = (tuple(end.tolist()) for end in ends)
         floats = sums.rounding is Rounding.FLOAT
         return Scaling(sums.multiplier, (lowest, highest), zero, *limits, floats)
 

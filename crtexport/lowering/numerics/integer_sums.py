@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from crtexport.ir.channel_sums import Ints
 from crtexport.ir.scaling import layer_scales, wide_sums
-from crtexport.ir.types import Quantization, TensorType
+from crtexport.ir.types import DType, Quantization, TensorType
 from crtexport.lowering.numerics.requantize import Multiplier
 from crtexport.lowering.registry import Context
 from crtexport.support.fixedpoint import Rounding
@@ -55,6 +55,12 @@ class IntegerSums(Struct, frozen=True, eq=False):
     multiplier: Multiplier
     rounding: Rounding
     wide: bool
+
+    @property
+    def reach(self) -> Ints:
+        """Returns the largest magnitude of each channel's sum without its bias, where inputs are
+        of int8, their zero point folded in."""
+        return -DType.INT8.limits[0] * self.magnitudes
 
     @staticmethod
     def of(

@@ -33,8 +33,6 @@ from crtexport.support.fixedpoint import (
     wrap32,
 )
 
-_REACH = 128
-"""Largest magnitude of an input value."""
 _WORD = 32
 _MOST_PLACES = 8
 """Places that sums are moved by: a half word has room for a weight of 8 bits moved so far."""
@@ -323,5 +321,5 @@ def _channels(
             sums.multiplier.shifts[min(channel, last)],
             wrap32(int(sums.folded[channel])), reach, zero_point, limits, floats=True,
         )
-        for channel, reach in enumerate((_REACH * sums.magnitudes).tolist())
+        for channel, reach in enumerate(sums.reach.tolist())
     ]

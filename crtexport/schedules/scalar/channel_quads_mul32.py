@@ -41,7 +41,7 @@ from crtexport.schedules.scalar.register_blocks import LIFT, MOST_TAPS, Lifted
 from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
 
 _CHANNELS = 4
-"""Those of a word."""
+"""Output channels whose weights a word has."""
 _STEPS = (4, 8, 2)
 """Values that are multiplied in one go, the usual number first."""
 _HALF = i32(16)
@@ -93,7 +93,7 @@ class _ChannelQuads:
         self.scaling, self.step = scaling, step
 
     def emit(self) -> None:
-        """All channels."""
+        """Emits all channels."""
         b = self.b
         with b.loop("channels", 1, assembled=True):
             start = self._start()
@@ -124,7 +124,7 @@ class _ChannelQuads:
         return cast(self.b.let(f"value{place}", value), Scalar.U32)
 
     def _sums_of_words(self, start: Expr, channel: Expr) -> list[Expr]:
-        """The sums of four channels."""
+        """Returns the sums of four channels."""
         b = self.b
         both_start = b.let("start_both", wrap_add(start, shl(start, _HALF)))
         # Channels 0 and 2, and 1 and 3.
@@ -137,7 +137,7 @@ class _ChannelQuads:
         return [apart[0][0], apart[1][0], apart[0][1], apart[1][1]]
 
     def _words(self, sums: list[tuple[Var, Var]], begin: Expr, tap: Expr, count: int) -> None:
-        """``count`` values from ``tap`` on, times words."""
+        """Emits ``count`` values from ``tap`` on, times words."""
         b = self.b
         for place in range(count):
             at = add(begin, mul(tap, const(_CHANNELS)), const(place * _CHANNELS))
@@ -151,7 +151,7 @@ class _ChannelQuads:
                 b.assign(upper, add(upper, cast(shr(products, const(16, Scalar.U32)), Scalar.I32)))
 
     def _sums_of_bytes(self, start: Expr, channel: Expr, count: int) -> list[Expr]:
-        """The sums of ``count`` channels, fewer than a word has."""
+        """Returns the sums of ``count`` channels, fewer than a word has."""
         b = self.b
         sums = [b.local(f"sum_c{c}", start) for c in range(count)]
         begin = b.let("first", mul(channel, const(self.taps)))

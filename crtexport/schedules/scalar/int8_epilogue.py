@@ -11,9 +11,8 @@ from crtexport.lowering.numerics.common_shift import Scaling, Shifts, common_shi
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.registry import Context
-from crtexport.schedules.scalar.requantize_float import StepsEpilogue
+from crtexport.schedules.scalar.requantize_float import StepsEpilogue, epilogue_of
 from crtexport.schedules.scalar.requantize_int8 import (
-    REACH,
     Int8Epilogue,
     RequantMethod,
     constants_of,
@@ -32,10 +31,8 @@ def int8_epilogue(
     them. ``lifted`` (one number per channel): the kernel's sums are larger than those of the
     products by so much."""
     if sums.rounding is Rounding.FLOAT:
-        from crtexport.schedules.scalar.requantize_float import epilogue_of  # noqa: PLC0415
-
         return epilogue_of(context, sums, activation, method, lifted)
-    found = one_product(context, sums, activation, method, lifted)
+    found = _one_product(context, sums, activation, method, lifted)
     if found is not None:
         return found
     if lifted is not None:
@@ -47,7 +44,7 @@ def int8_epilogue(
     return None if constants is None else Int8Epilogue(context, constants, activation, method)
 
 
-def one_product(
+def _one_product(
     context: Context, sums: IntegerSums, activation: Activation, method: RequantMethod,
     lifted: Ints | None,
 ) -> Int8Epilogue | None:
@@ -64,7 +61,6 @@ def one_product(
     if abs(offsets).max() >= 1 << 31:
         return None
     constants = np.stack([offsets, common.multipliers], axis=1).astype(np.int32)
-    steps: TwoProducts | None = TwoProducts(constants, common.left, common.right)
-    if lifted is not None and steps is not None:
-        steps = steps.lifted(lifted, REACH * sums.magnitudes)
-    return None if steps is None else StepsEpilogue(steps, limits, method)
+    steps = TwoProducts(constants, common.left, common.right)
+    moved = steps if lifted is None else steps.lifted(lifted, sums.reach)
+    return None if moved is None else StepsEpilogue(moved, limits, method)

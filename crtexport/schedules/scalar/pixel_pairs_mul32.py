@@ -92,7 +92,7 @@ def candidates(context: Context, machine: PairBlocks = ARMV6M) -> list[Candidate
 
 def _is_worth(block: tuple[int, int, int], layer: IntegerSumLayer) -> bool:
     """Returns whether there is work for a block. One of many sums has no registers for all else
-    that is done behind a loop of one turn."""
+    that is done behind a loop of one iteration."""
     pixels, channels, step = block
     enough = pixels * channels < _MANY or 2 * step <= layer.windows.words
     return enough and pixels <= layer.windows.pixels and channels <= layer.channels
@@ -163,7 +163,7 @@ class _PixelPairs(BlockedProducts):
             self._block(rows, const(whole * self.channels_per_block), rest)
 
     def _block(self, rows: list[Expr], first: Expr, count: int) -> None:
-        """``count`` channels from ``first`` on, of all pixels."""
+        """Emits ``count`` channels from ``first`` on, of all pixels."""
         for number, totals in enumerate(self._totals(first, count)):
             channel = add(first, const(number))
             with self.b.named(f"c{number}"):

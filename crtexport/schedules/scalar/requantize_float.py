@@ -50,8 +50,6 @@ from crtexport.schedules.scalar.requantize_int8 import (
 )
 from crtexport.support.fixedpoint import Ints, scale_in_float32
 
-_REACH = 128
-"""Largest magnitude of an input value."""
 _WORD = 32
 _MOST_DOUBT = 26
 """Bits of the largest lower word with which results are in doubt: one in 64."""
@@ -64,7 +62,7 @@ def constants_of(
     bits of the lower words in doubt; None if this is no way. ``zero_point`` and ``limits`` are the
     output's."""
     count, last = len(sums.folded), len(sums.multiplier.mantissas) - 1
-    reach = (_REACH * sums.magnitudes).tolist()
+    reach = sums.reach.tolist()
     # Results from there on saturate.
     most = max(abs(limit - zero_point) for limit in limits) + 1
     reals = sums.multiplier.reals.tolist()
@@ -104,7 +102,7 @@ def epilogue_of(
     limits = activation_range(activation, context.output())
     found = TwoProducts.of(sums, zero_point, limits)
     if found is not None and lifted is not None:
-        found = found.lifted(lifted, _REACH * sums.magnitudes)
+        found = found.lifted(lifted, sums.reach)
     if found is not None:
         return StepsEpilogue(found, limits, method)
     if lifted is not None:

@@ -46,8 +46,6 @@ _LEAST, _MOST = 2, 31
 
 _LIMIT = 1 << 30
 """Sums below it can be doubled."""
-REACH = 128
-"""Largest magnitude of an input value."""
 
 
 class RequantMethod(enum.Enum):
@@ -77,7 +75,7 @@ def constants_of(
     if sums.rounding is not Rounding.DOUBLE:
         return None
     count = len(sums.raw)
-    reach = (REACH * sums.magnitudes).tolist()
+    reach = sums.reach.tolist()
     rows: list[tuple[int, int, int]] = []
     for channel in range(count):
         one = min(channel, len(sums.multiplier.mantissas) - 1)
@@ -274,7 +272,7 @@ class Int8Epilogue(ScalarEpilogue):
             return None
         constants = self._constants.astype(np.int64)
         biases = constants[:, 0] // 2
-        if (np.abs(biases) + REACH * sums.magnitudes)[1::2].max(initial=0) >= 1 << 23:
+        if (np.abs(biases) + sums.reach)[1::2].max(initial=0) >= 1 << 23:
             return None
         constants[:, 0] = biases
         constants[1::2, 0] = (biases[1::2] << 8) + biases[: len(biases) // 2 * 2 : 2]

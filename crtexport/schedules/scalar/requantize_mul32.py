@@ -34,8 +34,6 @@ from crtexport.lowering.registry import Context
 from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
 from crtexport.support.fixedpoint import Ints, Rounding, wrap32
 
-_REACH = 128
-"""Largest magnitude of an input value."""
 _LEAST_BITS = 8
 """Halves of multipliers with fewer bits hardly ever have the same results."""
 _USUAL_BITS = 13
@@ -67,7 +65,7 @@ def constants_of(
         return None
     if limits[0] < zero_point and not floats:
         return None
-    reach = _REACH * sums.magnitudes
+    reach = sums.reach
     if int((np.abs(sums.folded) + reach)[reach > 0].max(initial=0)) >= 1 << 30:
         return None
     most = 31 - max(int(reach.max(initial=1)) - 1, 1).bit_length()

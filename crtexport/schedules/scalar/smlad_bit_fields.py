@@ -52,8 +52,6 @@ STEPS = (1, 2, 4, 8, 16)
 """Words of weights that may be multiplied in one go; all of them are another choice."""
 MOST_WHOLE = 64
 """Longer lines are never multiplied in one go."""
-_REACH = 128
-"""Largest magnitude of an input value."""
 _BOTH = 0x10001
 """The same in both halves of a word."""
 
@@ -143,7 +141,7 @@ def _tiles(layer: IntegerSumLayer, bits: int) -> list[tuple[FieldTile, bool, boo
     """Returns the tiles in which sums are exact, each with whether it is seldom the best one, and
     whether compilers of C make slow code of it: of sums of 64 bits, which they order themselves,
     gcc loads more at once than there are registers for."""
-    most = int(layer.sums.magnitudes.max(initial=0)) * _REACH
+    most = int(layer.sums.reach.max(initial=0))
     pairs, many = Fields(bits, 8 // bits), Fields(bits, 1)
     one = layer.windows.pixels == 1
     sizes = [(many, 1), (pairs, 1)] if one else [(pairs, 2), (many, 1), (pairs, 1), (many, 2)]

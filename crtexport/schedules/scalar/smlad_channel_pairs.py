@@ -56,8 +56,6 @@ LIKELY_DIRECT = {(1, 1): 16, (1, 2): 16, (1, 3): 8}
 """The same of values that are widened where they are multiplied: that takes a register."""
 MOST_WHOLE = 64
 """Longer lines are never multiplied in one go."""
-_REACH = 128
-"""Largest magnitude of an input value."""
 
 
 class PairTile(Struct, frozen=True):
@@ -93,7 +91,7 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
     scaling = int8_epilogue(context, layer.sums, layer.op.activation, method)
     if scaling is None or len(windows.leftover_taps) > MOST_LEFT:
         return []
-    if layer.sums.magnitudes[1::2].max(initial=0) * _REACH >= 1 << 23:
+    if layer.sums.reach[1::2].max(initial=0) >= 1 << 23:
         return []
     if not joinable(context.matrix(layer.channels)):
         return []
@@ -293,8 +291,8 @@ class _ChannelPairs(BlockedProducts):
                     b.assign(line[pair].first, _smlad(single, x, line[pair].first))
 
     def _widened(self, word: Expr, place: int) -> Expr:
-        """The values of the input in a line's word, ``place`` behind the even ``word``: two of four
-        neighbours, which are loaded for the first two."""
+        """Returns the values of the input in a line's word, ``place`` behind the even ``word``: two
+        of four neighbours, which are loaded for the first two."""
         if place % 2 == 0:
             first = add(mul(word, const(2)), const(2 * place))
             self._bytes = self.b.let(f"bytes{place}", load_word(self.values, first))

@@ -63,8 +63,6 @@ from crtexport.schedules.scalar.winograd_tiles import (
 )
 from crtexport.support.fixedpoint import wrap32
 
-_REACH = 128
-"""Largest magnitude of an input value."""
 _LEAST_DEPTH = 8
 """Input channels; of fewer, the products don't pay for the transforms."""
 _SCRATCH = 32 << 10
@@ -75,8 +73,6 @@ _WORTH = 0.6
 """The most products, of those that windows need, that are left where tiles overlap."""
 _WHOLE = 16
 """Words of two input channels that may be multiplied in one go: more don't fit a cache of code."""
-
-
 BLOCKS = (WinogradBlock(4, 2), WinogradBlock(2, 4))
 
 
@@ -89,7 +85,7 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
     layer = IntegerSumLayer.of(context, DType.INT8, group=4)
     if layer is None or not _fits(op, layer.windows):
         return []
-    if int(layer.sums.magnitudes.max(initial=0)) * _REACH << SHIFT >= 1 << 31:
+    if int(layer.sums.reach.max(initial=0)) << SHIFT >= 1 << 31:
         return []
     method = RequantMethod.FPU if floats else RequantMethod.DSP
     scaling = int8_epilogue(context, layer.sums, op.activation, method)
@@ -160,7 +156,7 @@ class _Winograd:
         self.sums = lowering.scratch("sums", Scalar.I32, PARTS * self.tiles * block.channels)
 
     def emit(self) -> None:
-        """All pixels."""
+        """Emits all pixels."""
         b, (images, high, wide) = self.b, self.windows.y
         self._fill_sides()
         with b.loop("n", images) as n, b.loop("band", -(-high // SIDE)) as band:
@@ -214,7 +210,7 @@ class _Winograd:
             self._rows_at_edges(n, top)
 
     def _rows(self, first: Expr) -> None:
-        """Four rows of the image from element ``first`` on."""
+        """Transforms four rows of the image from element ``first`` on."""
         b = self.b
         line = self.windows.x[2] * self.depth
         with b.loop("rows", 1, assembled=True), self._fours() as (at, target):
@@ -225,8 +221,8 @@ class _Winograd:
             self._column(cells, target)
 
     def _rows_at_edges(self, n: Expr, top: Expr) -> None:
-        """The same where some rows, of which the first is ``top``, aren't in the image: their words
-        are masked, and others are put in their place."""
+        """Does the same where some rows, of which the first is ``top``, aren't in the image: their
+        words are masked, and others are put in their place."""
         b, windows = self.b, self.windows
         starts, masks, fills = [], [], []
         zero = i32(wrap32((self.zero & 0xFF) * 0x01010101))
@@ -262,7 +258,7 @@ class _Winograd:
             yield add(mul(x, const(depth)), begin), target
 
     def _column(self, cells: list[Expr], target: Expr) -> None:
-        """Four cells of four channels each, one above the other, as parts."""
+        """Stores the parts of four cells of four channels each, one above the other."""
         for half, name in enumerate(("arm_sxtb16", "arm_sxtb16_ror8")):
             with self.b.named(f"half{half}"):
                 pairs = [self.b.let("pair", _i32(name, cell)) for cell in cells]
@@ -305,7 +301,7 @@ class _Winograd:
     # ---- products
 
     def _channels(self, pixel: Expr) -> None:
-        """All output channels of the tiles, whose first pixel has the number ``pixel``."""
+        """Emits all output channels of the tiles, whose first pixel has the number ``pixel``."""
         b, count = self.b, self.block.channels
         row = b.let("row", mul(pixel, const(self.channels)))
         with b.loop("block", -(-self.channels // count)) as block:
@@ -317,7 +313,7 @@ class _Winograd:
                 self._pixels(row, channel)
 
     def _products(self, weights: Expr) -> None:
-        """The sums of all parts, with the weights from ``weights`` on."""
+        """Emits the sums of all parts, with the weights from ``weights`` on."""
         b, words, tiles, channels = self.b, self.words, self.block.tiles, self.block.channels
         step = -(-words // -(-words // _WHOLE))
         with (
@@ -341,7 +337,7 @@ class _Winograd:
     def _words(
         self, sums: list[list[Var]], first: Expr, start: Expr, word: Expr, count: int
     ) -> None:
-        """``count`` words of the parts from ``word`` on, times those of the channels."""
+        """Emits ``count`` words of the parts from ``word`` on, times those of the channels."""
         tiles, channels = self.block.tiles, self.block.channels
         for place in range(count):
             at = add(word, const(place))
@@ -354,8 +350,8 @@ class _Winograd:
                 self._products_of(sums, xs, ws)
 
     def _products_of(self, sums: list[list[Var]], xs: list[Expr], ws: list[Expr]) -> None:
-        """The products of one word of each tile, at ``xs``, and of each channel, at ``ws``. Of
-        these the fewer are kept, and of the others one at a time."""
+        """Emits the products of one word of each tile, at ``xs``, and of each channel, at ``ws``.
+        Of these the fewer are kept, and of the others one at a time."""
         b = self.b
         x, w = [
             [functools.partial(b.let, f"{name}{number}", load(buffer, index))
@@ -414,7 +410,7 @@ class _Winograd:
 
 
 def _pair(value: int) -> int:
-    """A word with a value in both halves."""
+    """Returns a word with a value in both halves."""
     return wrap32(value & 0xFFFF | value << 16)
 
 

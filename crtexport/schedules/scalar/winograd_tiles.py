@@ -27,7 +27,7 @@ SHIFT = 2
 _TAPS = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int32)
 """Twice the factors of taps: parts x taps."""
 MOST = 4 << 10
-"""Bytes of the parts of cells of some tiles, where one block of tiles doesn't want more."""
+"""Bytes of the parts of cells of some tiles, where one block of tiles doesn't need more."""
 
 
 class WinogradBlock(Struct, frozen=True):
@@ -38,7 +38,7 @@ class WinogradBlock(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name among the candidates of a node."""
+        """Returns the name among the candidates of a node."""
         return f"winograd {self.tiles}x{self.channels}"
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kir.assembly.armv7em.addresses import LEAST_OFFSET, MOST_OFFSET
 from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     Argument,
@@ -23,14 +24,13 @@ from crtexport.kir.assembly.armv7em.instructions import (
     Node,
     Register,
     added,
+    blocks,
     parts,
 )
 from crtexport.kir.builder import add, const
 
 _MOST_ADVANCE = 255
 """Bytes by which a load can move its base, and a pointer is behind."""
-_LEAST_OFFSET, _MOST_OFFSET = -255, 4095
-"""Of an access that leaves its base as it is."""
 _ADDED = re.compile(r"(add|sub) \{w\}, \{0\}, #(\d+)")
 _COMPARED = "cmp {0}, {1}"
 
@@ -87,7 +87,7 @@ class _Change(Struct, frozen=True):
 
 class _Function:
     def __init__(self, body: list[Node], sizes: dict[Register, int]) -> None:
-        self.blocks = list(_blocks(body))
+        self.blocks = list(blocks(body))
         self.sizes = sizes
 
     def change(
@@ -137,14 +137,6 @@ class _Function:
         )
 
 
-def _blocks(nodes: Iterable[Node]) -> Iterator[Block]:
-    for node in nodes:
-        if isinstance(node, Block):
-            yield node
-        for part in parts(node):
-            yield from _blocks(part.body)
-
-
 def _base(one: Instruction) -> Register | None:
     return None if one.memory is None else one.memory.base
 
@@ -155,7 +147,7 @@ def _can_reckon(one: Instruction, pointer: Register, behind: int) -> bool:
     if one.memory is not None:
         offset = one.memory.offset + behind
         apart = pointer not in one.reads and pointer not in one.writes
-        return apart and _LEAST_OFFSET <= offset <= _MOST_OFFSET and "!" not in one.text
+        return apart and LEAST_OFFSET <= offset <= MOST_OFFSET and "!" not in one.text
     if one.text == COPY:
         return True
     return bool(_amount(one)) and one.writes == one.reads

@@ -193,11 +193,17 @@ def encodable(value: int) -> bool:
     return value.bit_length() <= 8 + (value & -value).bit_length() - 1
 
 
-def instructions(nodes: list[Node]) -> Iterator[Instruction]:
-    """Yields all instructions, in the order of the text."""
+def blocks(nodes: list[Node]) -> Iterator[Block]:
+    """Yields all blocks, in the order of the text."""
     for node in nodes:
         if isinstance(node, Block):
-            yield from node.body
-            yield from node.tail
+            yield node
         for part in parts(node):
-            yield from instructions(part.body)
+            yield from blocks(part.body)
+
+
+def instructions(nodes: list[Node]) -> Iterator[Instruction]:
+    """Yields all instructions, in the order of the text."""
+    for block in blocks(nodes):
+        yield from block.body
+        yield from block.tail

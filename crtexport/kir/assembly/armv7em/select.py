@@ -14,7 +14,6 @@ from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     ZERO,
     Argument,
-    Block,
     Branch,
     ConstantRegister,
     Instruction,
@@ -24,6 +23,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
     Register,
     UnsupportedError,
     added,
+    blocks,
     constant,
     encodable,
     instructions,
@@ -127,17 +127,9 @@ def _drop_unused(nodes: list[Node]) -> None:
             return
 
 
-def _blocks(nodes: list[Node]) -> Iterator[Block]:
-    for node in nodes:
-        if isinstance(node, Block):
-            yield node
-        for part in parts(node):
-            yield from _blocks(part.body)
-
-
 def _begin_with_products(nodes: list[Node]) -> None:
     """Makes sums that begin with 0 begin with their first product, where both are in one block."""
-    for block in _blocks(nodes):
+    for block in blocks(nodes):
         zeros: dict[Register, Instruction] = {}
         saved: list[Instruction] = []
         for one in block.body:
@@ -154,7 +146,7 @@ def _begin_with_products(nodes: list[Node]) -> None:
 
 def _without(nodes: list[Node], read: set[Register]) -> bool:
     changed = False
-    for block in _blocks(nodes):
+    for block in blocks(nodes):
         kept = [
             one for one in block.body if not one.writes or any(w in read for w in one.writes)
         ]
