@@ -28,6 +28,7 @@ from crtexport.pipeline.driver import prepare
 from crtexport.schedules.scalar import smlad_winograd, winograd_tiles
 from crtexport.schedules.scalar.winograd_tiles import (
     PARTS,
+    SHIFT,
     WinogradBlock,
     WinogradWords,
     channel_pairs,
@@ -187,7 +188,7 @@ def test_sums_that_could_wrap_are_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     graph = convolution((1, 8, 8, 512), 2, (1, 1, 1, 1), weights=weights)
     monkeypatch.setattr(smlad_winograd, "_SCRATCH", 1 << 20)
     assert smlad_winograd.candidates(context_of(graph))
-    monkeypatch.setattr(smlad_winograd, "_REACH", 1 << 10)
+    monkeypatch.setattr(smlad_winograd, "SHIFT", SHIFT + 3)
     assert not smlad_winograd.candidates(context_of(graph))
 
 
