@@ -258,15 +258,13 @@ class Scaler:
                 self._table, add(start, const(LANES * next(column))), Scalar.I32X4
             )
 
+        if upper is not None:
+            acc = b.let("even", vector("sub_s32", acc, vector("raised_s32", upper)))
         if sums.common is not None:
-            if upper is not None:
-                acc = b.let("even", vector("sub_s32", acc, vector("raised_s32", upper)))
             larger = vector("rshl_s32", acc, _everywhere(sums.common.left))
             value = vector("add_s32", larger, entry(None))
             multiplier = int(sums.common.multipliers[0]) if self._single else None
             return b.let("scaled", vector("qrdmulh_s32", value, entry(multiplier)))
-        if upper is not None:
-            acc = b.let("even", vector("sub_s32", acc, vector("raised_s32", upper)))
         if sums.steps:
             for name, _ in sums.steps:
                 acc = vector(f"{name}_s32", acc, entry(None))
