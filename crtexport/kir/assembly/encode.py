@@ -164,14 +164,15 @@ def _special(name: str, operands: list[str]) -> list[int] | None:
     if name in ("ssat", "usat"):
         signed = name == "ssat"
         target, source = _REGISTERS[operands[0]], _REGISTERS[operands[2]]
+        how, places = (operands[3] if len(operands) > 3 else "lsl #0").split(" #")
         return [
-            (0xF300 if signed else 0xF380) | source,
-            target << 8 | _number(operands[1]) - signed,
+            (0xF300 if signed else 0xF380) | (how == "asr") << 5 | source,
+            _with_shift(target << 8 | _number(operands[1]) - signed, int(places)),
         ]
     if name == "pkhbt":
         target, first, second = _numbers(operands[:3])
         shift = int(operands[3].split("#")[1]) if len(operands) > 3 else 0
-        return [0xEAC0 | first, (shift >> 2) << 12 | target << 8 | (shift & 3) << 6 | second]
+        return [0xEAC0 | first, _with_shift(target << 8 | second, shift)]
     if name in _EXTEND:
         target, source = _numbers(operands[:2])
         if len(operands) == 2 and name in _SHORT_EXTEND and max(target, source) < 8:
@@ -186,6 +187,11 @@ def _special(name: str, operands: list[str]) -> list[int] | None:
     if name.startswith("mvn") and name[3:] in _CONDITIONS:
         return _moved("mvn", operands)
     return None
+
+
+def _with_shift(half: int, count: int) -> int:
+    """Returns the second half word of an instruction whose last operand is shifted."""
+    return (count >> 2) << 12 | (count & 3) << 6 | half
 
 
 def _word_move(first: int, target: int, value: int) -> list[int]:

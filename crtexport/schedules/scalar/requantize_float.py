@@ -143,9 +143,9 @@ class StepsEpilogue(Int8Epilogue):
 
     def made(self, total: Expr, values: Sequence[Expr]) -> Expr:
         high = self.b.let("high", self._upper(total, values[1]))
-        if self._found.shift is not None:
-            scaled = shr(high, i32(self._found.shift))
-        elif not self._found.rounded:
+        if self._found.shift is not None:  # which is part of an instruction that saturates
+            return cast(clamp(shr(high, i32(self._found.shift)), *self._range), Scalar.I8)
+        if not self._found.rounded:
             scaled = self._upper(high, values[2])
         elif self.method in (RequantMethod.DSP, RequantMethod.FPU):
             scaled = call("arm_smmulr", high, values[2], type_=Scalar.I32)

@@ -17,7 +17,20 @@ from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.text import text
 from crtexport.kir.assembly.assemble import assemble
 from crtexport.kir.assembly.encode import encode
-from crtexport.kir.builder import KernelBuilder, add, call, const, div, i32, load, mul, shl, sub
+from crtexport.kir.builder import (
+    KernelBuilder,
+    add,
+    call,
+    clamp,
+    const,
+    div,
+    i32,
+    load,
+    mul,
+    shl,
+    shr,
+    sub,
+)
 from crtexport.kir.language import For, Kernel, Scalar
 from tests.kir.assembly.loops import SIZE, Drawn, assert_same
 
@@ -49,6 +62,26 @@ def test_a_half_of_a_word_is_moved_and_shifted_at_once(places: int) -> None:
     assert isinstance(loop, For)
     lines = assemble(loop, kernel, Features(dsp=True)).lines
     assert any(f"lsl #{16 + places}" in line for line in lines) == (places < 16)
+
+
+@pytest.mark.parametrize(("low", "name"), [(-128, "ssat"), (0, "usat")])
+@pytest.mark.parametrize("right", [1, 9, 31])
+def test_a_shift_is_part_of_what_saturates(right: int, low: int, name: str) -> None:
+    b = KernelBuilder("saturated")
+    x = b.buffer("x", Scalar.I32, SIZE)
+    y = b.buffer("y", Scalar.I32, SIZE, writable=True)
+    with b.loop("i", 100, assembled=True) as i:
+        b.store(y, i, clamp(shr(load(x, i), i32(right)), low, 127 if low else 255))
+    kernel = b.finish()
+    rng = np.random.default_rng(right)
+    values = rng.integers(-1 << min(31, right + 9), 1 << min(31, right + 9), SIZE)
+    arrays = {"x": values.astype(np.int32), "y": np.zeros(SIZE, np.int32)}
+    assert_same(kernel, arrays, Features(dsp=False))
+    (loop,) = kernel.body
+    assert isinstance(loop, For)
+    lines = assemble(loop, kernel, Features(dsp=False)).lines
+    assert any(line.startswith(name) and line.endswith(f"asr #{right}") for line in lines)
+    assert not any(line.startswith("asr") for line in lines)
 
 
 def _products_of_words(sums: int, words: int) -> Kernel:

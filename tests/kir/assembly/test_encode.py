@@ -68,8 +68,9 @@ def lines(draw: st.DrawFn) -> str:
                 f"rsb {a}, {b}, #{draw(operands())}",
             ]))
         case _:
-            bits = draw(st.integers(1, 31))
-            return f"{draw(st.sampled_from(['ssat', 'usat']))} {a}, #{bits}, {b}"
+            name, bits = draw(st.sampled_from(["ssat", "usat"])), draw(st.integers(1, 31))
+            moved = f", {shift[0]} #{shift[1]}" if shift[0] != "lsr" else ""
+            return f"{name} {a}, #{bits}, {b}{moved}"
 
 
 def assembled(text: str, folder: Path, processor: str = "-mcpu=cortex-m4") -> bytes:

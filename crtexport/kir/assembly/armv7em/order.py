@@ -257,9 +257,18 @@ class _Run:
             return False
         if self.more[self.loads[0][1]] <= 0:
             return True
-        where = self.room - self.live - len(self.made), self.sums
+        spare = self.room - self.live - len(self.made)
+        where = spare, self.sums
         self.decided.add(where)
-        return self.preference.loads(*where)
+        if not self.preference.loads(*where):
+            return False
+        return spare > 1 or bool(self.made) or self._goes_on_behind(self.loads[0][1])
+
+    def _goes_on_behind(self, load: int) -> bool:
+        """Returns whether there is a next instruction where ``load`` takes the last register."""
+        more, waits = self.more, self.waits
+        enabled = (n for n in self.graph.steps[load].after if waits[n] == 1)
+        return any(more[n] <= 0 for n in (*self.ready, *enabled))
 
     def _fits(self, number: int) -> bool:
         missing = sum(value not in self.made for value in self.graph.steps[number].constants)

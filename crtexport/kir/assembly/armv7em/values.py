@@ -389,11 +389,13 @@ class Values:
         if expr.type is Scalar.U32 or (top + 1) & top or top < 0:
             return None
         bits = (top + 1).bit_length() - 1
-        if low == -top - 1:
-            return self._make("ssat", into, f"#{bits + 1}", self.value(inner.a))
-        if low == 0:
-            return self._make("usat", into, f"#{bits}", self.value(inner.a))
-        return None
+        if low not in (0, -top - 1):
+            return None
+        name, bits = ("usat", bits) if low == 0 else ("ssat", bits + 1)
+        shift = shift_of(inner.a)
+        if shift is None or shift[1].startswith("lsr"):
+            return self._make(name, into, f"#{bits}", self.value(inner.a))
+        return self._make(name, into, f"#{bits}", _Shifted(self.value(shift[0]), shift[1]))
 
     def _operand(self, expr: Expr, *, shifted: bool = True) -> _Operand:
         """Returns what may be the last operand: a constant, a register, or one that is shifted."""
