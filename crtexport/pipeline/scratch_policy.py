@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +23,8 @@ _WORTH = 10
 """Memory must shrink so many times faster than time grows."""
 _TRIED = 8
 """Kernels that are exchanged at most where memory isn't all that matters: each is planned."""
+_KERNELS = 3
+"""Kernels of a node that are tried: the fastest ones may have too much code."""
 
 Made = tuple[LoweredGraph, Plan]
 """A graph lowered, and its plan."""
@@ -52,37 +55,43 @@ def leaner(
     lowered, plan = made
     more = 0
     for _ in range(len(lowered.nodes) if worth is NO_LIMIT else _TRIED):
-        found = _exchanged(lowered, plan, lower)
-        if found is None:
+        chosen: tuple[int, Made] | None = None
+        for extra, other in _exchanges(lowered, plan, lower):
+            longer = max((more + extra) / time, 0)
+            if longer > worth.most:
+                break
+            planned_other = other, planned(other)
+            larger = max(_code(other, lower) - code, 0)
+            weight = planned_other[1].total * (1 + longer) ** _WORTH + worth.code * larger
+            if chosen is None or weight < least:
+                chosen = more + extra, planned_other
+            if weight < least:
+                best, least = planned_other, weight
+                break
+        if chosen is None:
             break
-        more, lowered = more + found[0], found[1]
-        longer = max(more / time, 0)
-        if longer > worth.most:
-            break
-        plan = planned(lowered)
-        larger = max(_code(lowered, lower) - code, 0)
-        weight = plan.total * (1 + longer) ** _WORTH + worth.code * larger
-        if weight < least:
-            best, least = (lowered, plan), weight
+        more, (lowered, plan) = chosen
     return best
 
 
-def _exchanged(
+def _exchanges(
     lowered: LoweredGraph, plan: Plan, lower: Lowerer
-) -> tuple[int, LoweredGraph] | None:
-    """Returns the graph with the fastest kernel of less memory for the node that the workspace is
-    largest for, and the time that it takes more; None where there is none."""
+) -> Iterator[tuple[int, LoweredGraph]]:
+    """Yields the graph with each of the fastest kernels of less memory for the node that the
+    workspace is largest for, and the time that it takes more; none where there are none."""
     number = plan.peak.node
-    if number is None:
-        return None
-    node = lowered.nodes[number]
-    if node.build is None or not node.lowered.scratch or _shares_weights(lowered, number):
-        return None
-    for more, other in lower.alternatives(node):
-        if other.lowered.scratch < node.lowered.scratch:
-            nodes = (*lowered.nodes[:number], other, *lowered.nodes[number + 1 :])
-            return more, replace(lowered, nodes=nodes)
-    return None
+    node = None if number is None else lowered.nodes[number]
+    if number is None or node is None or node.build is None or not node.lowered.scratch:
+        return
+    if _shares_weights(lowered, number):
+        return
+    leaner_nodes = (
+        (more, other) for more, other in lower.alternatives(node)
+        if other.lowered.scratch < node.lowered.scratch
+    )
+    for more, other in islice(leaner_nodes, _KERNELS):
+        nodes = (*lowered.nodes[:number], other, *lowered.nodes[number + 1 :])
+        yield more, replace(lowered, nodes=nodes)
 
 
 def _shares_weights(lowered: LoweredGraph, number: int) -> bool:

@@ -52,7 +52,7 @@ STEPS = (2, 4, 8, 16)
 LIKELY = {(1, 1): 4, (1, 2): 16, (1, 4): 16, (2, 1): 64, (2, 2): 16}
 """Pixels and pairs of channels whose sums leave registers for what they are made of, and the most
 words that are worth their code."""
-LIKELY_DIRECT = {(1, 1): 16, (1, 2): 16, (1, 3): 8}
+LIKELY_DIRECT = {(1, 1): 16, (1, 2): 16, (1, 3): 16}
 """The same of values that are widened where they are multiplied: that takes a register."""
 MOST_WHOLE = 64
 """Longer lines are never multiplied in one go."""
@@ -110,16 +110,18 @@ def _blocks(windows: Windows, channels: int) -> list[PairTile]:
     steps = {step for step in STEPS if 2 * step <= windows.words}
     if windows.words <= MOST_WHOLE or not steps:
         steps.add(windows.words)
-    sizes = [(1, 2), (1, 1), (1, 4)] if windows.pixels == 1 else [(2, 1), (1, 2), (2, 2), (4, 1)]
-    usual = 2 if windows.pixels == 1 else 4
+    lone = windows.pixels == 1
+    sizes = [(1, 2), (1, 1), (1, 4)] if lone else [(2, 1), (1, 2), (2, 2), (4, 1)]
+    usual = 2 if lone else 4
     # Two words are widened of four values at once.
-    direct = windows.pixels == 1 and windows.pointwise and not windows.leftover_taps
-    ways = [(False, sizes)] + [(True, [(1, 2), (1, 1), (1, 3)])] * direct
+    unpacked = lone and windows.pointwise and not windows.leftover_taps
+    tiles = [(False, size) for size in sizes]
+    tiles += [(True, size) for size in ((1, 2), (1, 1), (1, 3)) if unpacked]
     return [
-        PairTile(pixels, pairs, step, lone) for lone, tiles in ways for pixels, pairs in tiles
+        PairTile(pixels, pairs, step, direct) for direct, (pixels, pairs) in tiles
         for step in sorted(steps, key=lambda step: (step != usual, step))
         if pixels <= windows.pixels and (pairs == 1 or 2 * pairs <= channels)
-        and not (lone and step % 2)
+        and not (direct and step % 2)
     ]
 
 
