@@ -29,7 +29,7 @@ _TRIED = 12
 """Multipliers that are tried below and above the exact one."""
 _FAR = 1 << 42
 """Beyond all shifted sums and addends."""
-_REMEMBERED = 256
+REMEMBERED = 256
 """Layers whose scaling is remembered: each is lowered many times while a network is laid out."""
 _AROUND = 3
 """Sums below and above an estimate that are looked at."""
@@ -80,7 +80,7 @@ class Scaling(Struct, frozen=True):
         return Scaling(sums.multiplier, (lowest, highest), zero, *limits, floats)
 
 
-@functools.lru_cache(_REMEMBERED)
+@functools.lru_cache(REMEMBERED)
 def common_shift(scaling: Scaling, shifts: Shifts) -> CommonShift | None:
     """Returns how to scale the sums of a layer; None where no such way is found."""
     zero, low, high, multiplier = scaling.zero, scaling.low, scaling.high, scaling.multiplier

@@ -17,6 +17,7 @@ of which some is found that fits.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import takewhile
@@ -28,6 +29,7 @@ from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.kir.builder import add, and_, cast, clamp, const, i32, mul, shl, shr
 from crtexport.kir.language import Expr, Scalar
+from crtexport.lowering.numerics.common_shift import REMEMBERED, Scaling
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.result_steps import ResultSteps
 from crtexport.lowering.registry import Context
@@ -68,15 +70,23 @@ def constants_of(
     reach = sums.reach
     if int((np.abs(sums.folded) + reach)[reach > 0].max(initial=0)) >= 1 << 30:
         return None
+    return _constants(Scaling.of(sums, zero_point, limits))
+
+
+@functools.lru_cache(REMEMBERED)
+def _constants(scaling: Scaling) -> tuple[npt.NDArray[np.int32], int, int] | None:
+    lowest, highest = (np.array(ends, np.int64) for ends in scaling.sums)
+    folded, reach = lowest + highest >> 1, highest - lowest >> 1
     most = 31 - max(int(reach.max(initial=1)) - 1, 1).bit_length()
     if most < _LEAST_BITS:
         return None
-    last = len(sums.multiplier.mantissas) - 1
+    mantissas, shifts = scaling.multiplier.mantissas, scaling.multiplier.shifts
+    last, limits = len(mantissas) - 1, (scaling.low, scaling.high)
     channels = [
         ShortSteps(
-            sums.multiplier.mantissas[min(channel, last)],
-            sums.multiplier.shifts[min(channel, last)],
-            wrap32(int(sums.folded[channel])), int(reach[channel]), zero_point, limits, floats,
+            mantissas[min(channel, last)], shifts[min(channel, last)],
+            wrap32(int(folded[channel])), int(reach[channel]), scaling.zero, limits,
+            scaling.floats,
         )
         for channel in range(len(reach))
     ]
@@ -89,7 +99,7 @@ def constants_of(
             rows.append(row)
         else:
             return np.array(rows, np.int32).reshape(-1, 4), bits, 0
-    if floats:
+    if scaling.floats:
         for fewer in _LOST:
             lost = max(most - fewer, 1)
             moved = list(takewhile(

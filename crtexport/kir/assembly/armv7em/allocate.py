@@ -328,12 +328,26 @@ class Allocation:
         others = [one for one in live.spans if one not in lasting]
         for register in sorted(others, key=lambda one: live.spans[one][0]):
             begin, end = live.spans[register][0][0], live.spans[register][-1][1]
-            gap, number = min((_gap(busy[number], begin, end), number) for number in NUMBERS)
+            gap, number = _best_fit(busy, begin, end)
             if gap == inf:
                 return None
             busy[number].append((begin, end))
             numbers[register] = number
         return numbers
+
+
+def _best_fit(
+    busy: Mapping[int, list[tuple[int, int]]], begin: int, end: int
+) -> tuple[float, int]:
+    """Returns the shortest gap (see :func:`_gap`) and the first register with it."""
+    best = inf, NUMBERS[0]
+    for number in NUMBERS:
+        found = _gap(busy[number], begin, end), number
+        if found < best:
+            best = found
+            if not best[0]:
+                break
+    return best
 
 
 def _gap(busy: Iterable[tuple[int, int]], begin: int, end: int) -> float:

@@ -42,9 +42,12 @@ PATIENCE = 8
 """Schedules with too many general registers after which none is expected to have fewer."""
 DISTANT = 12
 """Schedules with places too far from each other after which none is expected to do better."""
-EFFORT = 40_000
+EFFORT = 20_000
 """Instructions, counted in each schedule that is tried, after which no better one is
 looked for."""
+MOST_IN_VAIN = 100
+"""Schedules that are tried, after which none is expected where none was found: of those that exist,
+all were found within 82."""
 LOOSE = 1.1
 """An interval of so many times the shortest one possible: others orders are tried."""
 MOST_KEPT = 6
@@ -329,5 +332,7 @@ class _Search:
     @property
     def _hopeless(self) -> bool:
         """Returns whether no code, or no better one, is expected any more."""
-        distant = self.found is None and self._distant > DISTANT
-        return distant or self._refused > PATIENCE or self._spent > EFFORT
+        in_vain = self._distant > DISTANT or self._spent > MOST_IN_VAIN * len(self.body.ops)
+        if self.found is None and in_vain:
+            return True
+        return self._refused > PATIENCE or self._spent > EFFORT
