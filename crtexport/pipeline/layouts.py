@@ -15,8 +15,8 @@ from crtexport.ir.ops import EthosU, Foreign
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.pipeline import fuse_policy
 from crtexport.pipeline.cascades import choice
+from crtexport.pipeline.cascades.search import CascadeSearch, Made
 from crtexport.pipeline.cascades.streams import streamed
-from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.options import ExportOptions
 from crtexport.pipeline.scratch_policy import CHEAP, LITTLE, NO_LIMIT, MemoryWorth, leaner
 from crtexport.plan.planner import RowPlans
@@ -59,13 +59,13 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
         return _streamed(graph, around)
     if options.feed:
         _check_feed(graph)
-        ways = _ways(graph, around, fed=True)
-        best = choice.smallest(ways, None, bearable(around)) if options.ram is None else (
-            choice.fitting(ways, None, options.ram)
+        search = _search(graph, around, fed=True)
+        best = choice.smallest(search, None, bearable(around)) if options.ram is None else (
+            choice.fitting(search, None, options.ram)
         )
-        if best is None and not ways.below():
+        if best is None and not search.below():
             raise _refused(graph, "its first layers can't be computed row by row")
-        return LaidOut(*(best or _too_small(graph, ways, options.ram or 0)))
+        return LaidOut(*(best or _too_small(graph, search, options.ram or 0)))
     whole = _whole(graph, around)
     if options.ram is not None and whole[1].total > options.ram:
         whole = _leaner(whole, around, NO_LIMIT)
@@ -73,11 +73,11 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
         return LaidOut(*whole)
     if options.ram is None and options.optimize != "ram":
         return _within_spare(graph, around, whole)
-    ways = _ways(graph, around, whole)
-    best = choice.smallest(ways, whole, bearable(around)) if options.ram is None else (
-        choice.fitting(ways, whole, options.ram)
+    search = _search(graph, around, whole)
+    best = choice.smallest(search, whole, bearable(around)) if options.ram is None else (
+        choice.fitting(search, whole, options.ram)
     )
-    return _laid(best or _too_small(graph, ways, options.ram or 0, whole), whole)
+    return _laid(best or _too_small(graph, search, options.ram or 0, whole), whole)
 
 
 def usual(graph: Graph, around: Surroundings) -> LaidOut:
@@ -88,17 +88,17 @@ def usual(graph: Graph, around: Surroundings) -> LaidOut:
 
 
 def _within_spare(graph: Graph, around: Surroundings, by_layer: Made) -> LaidOut:
-    chosen, ways = by_layer, None
+    chosen, search = by_layer, None
     # On computers, whose time no machine of the cost model tells, memory hardly matters.
     known = machine_for(around.board.target) is not None
     if known and around.options.level(around.board.optimize) == "balanced":
-        ways = _ways(graph, around, by_layer)
-        chosen = choice.cheap(ways, by_layer)
+        search = _search(graph, around, by_layer)
+        chosen = choice.cheap(search, by_layer)
     if around.spare is not None and chosen[1].total > around.spare:
         chosen = by_layer = _leaner(by_layer, around, NO_LIMIT)
     if around.spare is not None and chosen[1].total > around.spare:
-        ways = ways or _ways(graph, around, by_layer)
-        chosen = choice.fitting(ways, by_layer, around.spare) or choice.least(ways, by_layer)
+        search = search or _search(graph, around, by_layer)
+        chosen = choice.fitting(search, by_layer, around.spare) or choice.least(search, by_layer)
     return _laid(chosen, by_layer)
 
 
@@ -120,10 +120,10 @@ def _streamed(graph: Graph, around: Surroundings) -> LaidOut:
     return LaidOut(lowered, planned)
 
 
-def ways_of(graph: Graph, around: Surroundings) -> tuple[Made, Ways]:
-    """Returns a graph with one whole tensor after another, and the ways to compute it otherwise."""
+def searched(graph: Graph, around: Surroundings) -> tuple[Made, CascadeSearch]:
+    """Returns a graph with one whole tensor after another, and the search for its cascades."""
     whole = _whole(graph, around)
-    return whole, _ways(graph, around, whole)
+    return whole, _search(graph, around, whole)
 
 
 def bearable(around: Surroundings) -> float:
@@ -154,18 +154,20 @@ def _leaner(made: Made, around: Surroundings, worth: MemoryWorth) -> Made:
     return leaner(made, around.lower, lambda low: _planned(around, low), worth)
 
 
-def _ways(
+def _search(
     graph: Graph, around: Surroundings, by_layer: Made | None = None, *, fed: bool = False
-) -> Ways:
-    return Ways(
+) -> CascadeSearch:
+    return CascadeSearch(
         graph, around.lower, lambda low, rows: _planned(around, low, rows),
         outside=around.options.io != "workspace", fed=fed,
         lowered={} if by_layer is None else {node.node: node for node in by_layer[0].nodes},
     )
 
 
-def _too_small(graph: Graph, ways: Ways, limit: int, by_layer: Made | None = None) -> Made:
-    least = choice.least(ways, by_layer)[1].total
+def _too_small(
+    graph: Graph, search: CascadeSearch, limit: int, by_layer: Made | None = None
+) -> Made:
+    least = choice.least(search, by_layer)[1].total
     otherwise = ""
     if by_layer is not None:
         otherwise = f", {by_layer[1].total} with one whole tensor after another"

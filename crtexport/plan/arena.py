@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from crtexport.plan.crowd import Crowd
+from crtexport.plan.live_blocks import LiveBlocks
 
 _ATTEMPTS = 16  # greedy placements per order to begin with
 _GREEDY_EFFORT = 1_500_000
@@ -57,14 +57,14 @@ class Arena(Struct, frozen=True):
         )
 
 
-def place(arena: Arena | Crowd, alignment: int, *, swaps: int = 0) -> tuple[int, ...]:
+def place(arena: Arena | LiveBlocks, alignment: int, *, swaps: int = 0) -> tuple[int, ...]:
     """Returns the offset of each block, a multiple of ``alignment``.
 
     The placement is never worse than greedy placement by size, and optimal if the search ends
     before its limit of effort. ``swaps`` is the number of changes of the order that are tried
     before the search.
     """
-    if isinstance(arena, Crowd):
+    if isinstance(arena, LiveBlocks):
         return arena.place(alignment)
     solver = _Solver(arena, alignment)
     solver.greedy()
@@ -74,11 +74,11 @@ def place(arena: Arena | Crowd, alignment: int, *, swaps: int = 0) -> tuple[int,
 
 
 def fill(
-    arena: Arena | Crowd, order: Sequence[int], capacity: int | None, alignment: int
+    arena: Arena | LiveBlocks, order: Sequence[int], capacity: int | None, alignment: int
 ) -> dict[int, int]:
     """Returns offsets for blocks in an order, each the lowest that is free; blocks that would end
     beyond ``capacity`` are left out."""
-    if isinstance(arena, Crowd):
+    if isinstance(arena, LiveBlocks):
         return arena.fill(order, capacity, alignment)
     solver = _Solver(arena, alignment)
     offsets: list[int | None] = [None] * len(arena.sizes)

@@ -16,7 +16,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, Reshape
 from crtexport.lowering.facts import ByteMove, Facts, Freedom
 from crtexport.plan.arena import Arena, Ban
-from crtexport.plan.crowd import Bans, Crowd, Part
+from crtexport.plan.live_blocks import Bans, LiveBlocks, Part
 from crtexport.plan.liveness import Lifetime, lifetimes
 from crtexport.plan.model import Placement, ScratchRange, Space
 from crtexport.plan.spans import Spans, meetings, pairs
@@ -408,7 +408,7 @@ class Layout:
                     if low + 1 < high:
                         yield low + start - begin, high + start - begin
 
-    def arena(self) -> tuple[list[TensorBlock], Arena | Crowd]:
+    def arena(self) -> tuple[list[TensorBlock], Arena | LiveBlocks]:
         """Returns the blocks of the workspace, and the constraints on their offsets."""
         blocks = [b for b in self.blocks if b.home is None]
         for block in blocks:
@@ -421,7 +421,7 @@ class Layout:
             span for block, span in zip(blocks, spans, strict=True) for _ in block.starts
         )
         if meeting > _PAIRS:
-            return blocks, Crowd(sizes, *self._parts(blocks), times)
+            return blocks, LiveBlocks(sizes, *self._parts(blocks), times)
         bans = [
             Ban(i, j, low, high)
             for i, j in pairs(spans) for low, high in self.between(blocks[i], blocks[j])

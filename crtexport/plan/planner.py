@@ -20,8 +20,8 @@ from crtexport.lowering.facts import Facts
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.plan.arena import Arena, extent, place
 from crtexport.plan.bounds import least, peak
-from crtexport.plan.crowd import Crowd
 from crtexport.plan.layout import NO_FACTS, Layout, TensorBlock
+from crtexport.plan.live_blocks import LiveBlocks
 from crtexport.plan.model import Inner, Peak, Placement, Plan, RowPlan, Space, Step
 from crtexport.plan.order import execution_order
 from crtexport.plan.pools import Spread, spread
@@ -265,7 +265,7 @@ def _planned(
 
 
 def _heat(
-    layout: Layout, blocks: list[TensorBlock], arena: Arena | Crowd, facts: dict[int, Facts]
+    layout: Layout, blocks: list[TensorBlock], arena: Arena | LiveBlocks, facts: dict[int, Facts]
 ) -> list[float]:
     """Returns the accesses per byte of each block; scratch always comes first."""
     accesses: dict[int, int] = {}

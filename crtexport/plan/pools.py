@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from crtexport.plan.arena import Arena, extent, fill, place
-from crtexport.plan.crowd import Crowd
+from crtexport.plan.live_blocks import LiveBlocks
 
 _ATTEMPTS = 8
 """The number of unplaced blocks that are tried again after a memory was packed better."""
@@ -25,7 +25,8 @@ class Spread(Struct, frozen=True):
 
 
 def spread(
-    arena: Arena | Crowd, heat: Sequence[float], capacities: Sequence[int | None], alignment: int
+    arena: Arena | LiveBlocks, heat: Sequence[float], capacities: Sequence[int | None],
+    alignment: int,
 ) -> Spread:
     """Places all blocks.
 
@@ -45,7 +46,7 @@ def spread(
 
 
 def _packed(
-    arena: Arena | Crowd, blocks: Sequence[int], capacity: int | None, alignment: int
+    arena: Arena | LiveBlocks, blocks: Sequence[int], capacity: int | None, alignment: int
 ) -> dict[int, int]:
     """Returns the offsets of those of ``blocks`` that fit into one pool; earlier ones take
     precedence."""
@@ -62,16 +63,16 @@ def _packed(
     return found
 
 
-def _better(arena: Arena | Crowd, offsets: dict[int, int], alignment: int) -> dict[int, int]:
+def _better(arena: Arena | LiveBlocks, offsets: dict[int, int], alignment: int) -> dict[int, int]:
     """Returns better offsets for the same blocks if a new placement takes less."""
     anew = _placed(arena, list(offsets), alignment)
     return anew if _end(arena, anew) < _end(arena, offsets) else offsets
 
 
-def _placed(arena: Arena | Crowd, blocks: Sequence[int], alignment: int) -> dict[int, int]:
+def _placed(arena: Arena | LiveBlocks, blocks: Sequence[int], alignment: int) -> dict[int, int]:
     chosen = sorted(blocks)
     return dict(zip(chosen, place(arena.only(chosen), alignment), strict=True))
 
 
-def _end(arena: Arena | Crowd, offsets: dict[int, int]) -> int:
+def _end(arena: Arena | LiveBlocks, offsets: dict[int, int]) -> int:
     return extent([arena.sizes[i] for i in offsets], list(offsets.values()))

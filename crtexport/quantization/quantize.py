@@ -27,7 +27,7 @@ from crtexport.package_actions import inputs_of
 from crtexport.pipeline import driver
 from crtexport.quantization.cost import BoardCost, compare
 from crtexport.quantization.data import files_of, read_samples
-from crtexport.simulation.runtimes import RuntimeName, find_runtime, ways
+from crtexport.simulation.runtimes import RuntimeName, find_runtime, installation_hint
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.support.outputs.claims import Claims
 from crtexport.support.outputs.single import replacing
@@ -228,7 +228,7 @@ def _work(
         )
     except OSError as error:
         raise ToolMissingError(
-            f"can't be started: {error.strerror}", location=python, hint=ways(library)
+            f"can't be started: {error.strerror}", location=python, hint=installation_hint(library)
         ) from None
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
@@ -239,7 +239,8 @@ def _work(
     found: dict[str, Any] = json.loads(done.stdout)
     if "missing" in found:
         raise ToolMissingError(
-            f"what quantizes is not there: {found['missing']}", location=python, hint=ways(library)
+            f"what quantizes is not there: {found['missing']}", location=python,
+            hint=installation_hint(library),
         )
     if "error" in found:
         refusal = found["error"]

@@ -13,8 +13,8 @@ from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Cascade
 from crtexport.pipeline import driver
 from crtexport.pipeline.cascades import choice
-from crtexport.pipeline.cascades.ways import Made, Ways
-from crtexport.pipeline.layouts import LaidOut, Surroundings, bearable, usual, ways_of
+from crtexport.pipeline.cascades.search import CascadeSearch, Made
+from crtexport.pipeline.layouts import LaidOut, Surroundings, bearable, searched, usual
 from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
 from crtexport.pipeline.result import Prepared, usage_of
 from crtexport.reports.layers import layers_of, total_instructions
@@ -120,21 +120,21 @@ class _Comparison:
 
     def _by_rows(self) -> Iterator[PlanPoint]:
         """Yields plans with cascades, each with the option that gives it."""
-        found: list[tuple[Made, Ways, float]] = []
+        found: list[tuple[Made, CascadeSearch, float]] = []
 
         def lay_out(graph: Graph, around: Surroundings) -> LaidOut:
-            found.append((*ways_of(graph, around), bearable(around)))
+            found.append((*searched(graph, around), bearable(around)))
             return LaidOut(*found[-1][0])
 
         self._say("plan row by row")
         driver.prepare(self._graph, self._board, self._options, lay_out=lay_out)
-        ((by_layer, ways, most),) = found
-        smallest = choice.smallest(ways, by_layer, most)
+        ((by_layer, search, most),) = found
+        smallest = choice.smallest(search, by_layer, most)
         # That of least memory that allows whole tensors.
         options = {id(by_layer): ("--ram", str(by_layer[1].total))}
         made: dict[int, Made] = {id(by_layer): by_layer}
-        for way in ways.below(by_layer[1].total):
-            fitting = choice.fitting(ways, by_layer, ways.made(way)[1].total)
+        for cascades in search.below(by_layer[1].total):
+            fitting = choice.fitting(search, by_layer, search.made(cascades)[1].total)
             if fitting is not None and fitting is not by_layer:
                 made[id(fitting)] = fitting
                 options[id(fitting)] = ("--ram", str(fitting[1].total))

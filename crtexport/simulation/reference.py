@@ -22,7 +22,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.simulation.runtimes import KINDS, ReferenceRuntime, RuntimeName, find_runtime, ways
+from crtexport.simulation.runtimes import (
+    KINDS,
+    ReferenceRuntime,
+    RuntimeName,
+    find_runtime,
+    installation_hint,
+)
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
 Array = npt.NDArray[np.generic]
@@ -174,7 +180,7 @@ class ReferenceModel:
             raise ToolMissingError(
                 f"the reference runtime {self.runtime.name} can't be loaded: {error.problem}",
                 location=self.runtime.python,
-                hint=ways(self.runtime.name),
+                hint=installation_hint(self.runtime.name),
             ) from None
         return str(hello["version"])
 

@@ -99,7 +99,7 @@ def find_runtime(name: RuntimeName) -> ReferenceRuntime:
     if folder is not None and _python_in(folder).is_file():
         return ReferenceRuntime(name, str(_python_in(folder)))
     if importlib.util.find_spec(kind.module) is None:
-        raise ToolMissingError(f"{name} is not installed", hint=ways(name))
+        raise ToolMissingError(f"{name} is not installed", hint=installation_hint(name))
     return ReferenceRuntime(name, sys.executable)
 
 
@@ -149,7 +149,7 @@ def install(name: RuntimeName) -> ReferenceRuntime:
     return find_runtime(name)
 
 
-def ways(name: RuntimeName) -> str:
+def installation_hint(name: RuntimeName) -> str:
     """Returns the ways to get the runtime, as a hint."""
     kind = KINDS[name]
     where = " (Python 3.9 to 3.11, NumPy 1)" if name == "tflite-runtime" else ""
@@ -241,5 +241,5 @@ def _command(arguments: list[str], name: RuntimeName) -> None:
         words = [line for line in text.splitlines() if not line.startswith("WARNING")]
         raise ToolMissingError(
             f"{name} can't be installed: " + (words or ["no reason reported"])[-1],
-            location=" ".join(arguments[:4]), hint=ways(name),
+            location=" ".join(arguments[:4]), hint=installation_hint(name),
         )

@@ -30,7 +30,7 @@ from crtexport.kir.assembly.mve.lines import (
 from crtexport.kir.assembly.mve.lives import roots_of
 from crtexport.kir.assembly.mve.outline import is_partial
 from crtexport.kir.assembly.mve.pointers import Address, Visit, follow, walks
-from crtexport.kir.assembly.mve.registers import Arc, assign, crowd
+from crtexport.kir.assembly.mve.registers import Arc, assign, live_counts
 from crtexport.kir.assembly.mve.schedule import Schedule
 
 UNSAVED = 4
@@ -134,7 +134,7 @@ class Assembly:
         are found to suffice, for what others hold has to be saved."""
         self._vectors_alive, self._sums_alive = self._lives()
         kept = len(self.kept)
-        least = max([UNSAVED - kept, *crowd(self._vectors_alive, self.interval)])
+        least = max([UNSAVED - kept, *live_counts(self._vectors_alive, self.interval)])
         for count in range(least, VECTORS - kept + 1):
             found = assign(self._vectors_alive, self.interval, count)
             if found is not None:

@@ -23,7 +23,7 @@ class Arc(Struct, frozen=True):
     key: int
 
 
-def crowd(arcs: Sequence[Arc], interval: int) -> list[int]:
+def live_counts(arcs: Sequence[Arc], interval: int) -> list[int]:
     """Returns how many arcs there are at each time."""
     change = [0] * (interval + 1)
     for arc in arcs:
@@ -47,7 +47,7 @@ def assign(arcs: Sequence[Arc], interval: int, registers: int) -> dict[int, int]
     None if that isn't found with so many ``registers``."""
     if any(arc.end - arc.begin > interval for arc in arcs):
         return None
-    counts = crowd(arcs, interval)
+    counts = live_counts(arcs, interval)
     if max(counts, default=0) > registers:
         return None
     cut = counts.index(min(counts)) if counts else 0

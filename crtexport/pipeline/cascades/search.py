@@ -1,6 +1,6 @@
-"""The ways to compute a network: one whole tensor after another, or with cascades of its nodes.
+"""Searches for cascades of a network's nodes, instead of one whole tensor after another.
 
-From one way to the next, memory grows and what it costs falls, as estimated: instructions, and
+From one result to the next, memory grows and what it costs falls, as estimated: instructions, and
 bytes of code for what balanced kernels trade them for.
 """
 
@@ -28,21 +28,21 @@ from crtexport.plan.planner import RowPlans
 from crtexport.schedules.select.lower import Lowerer
 
 _STEP = 1.06
-"""The factor from one number of bytes to the next for which ways are looked for."""
+"""The factor from one number of bytes to the next for which cascades are looked for."""
 
 _SLOW = 2
-"""Ways after which no faster ones are expected."""
+"""Cascades after which no faster ones are expected."""
 
 Planner = Callable[[LoweredGraph, RowPlans], Plan]
 Made = tuple[LoweredGraph, Plan]
 """A graph lowered, and its plan."""
 
 
-class Way(Struct, frozen=True):
-    """``cascades`` of nodes with how many rows they compute at once; ``nbytes`` of workspace, and
-    ``more`` work than one whole tensor after another takes, as estimated."""
+class Cascades(Struct, frozen=True):
+    """``segments`` of a graph with how many rows their nodes compute at once; ``nbytes`` of
+    workspace, and ``more`` work than one whole tensor after another takes, as estimated."""
 
-    cascades: tuple[tuple[Segment, Choice], ...]
+    segments: tuple[tuple[Segment, Choice], ...]
     nbytes: int
     more: KernelTotals
 
@@ -54,12 +54,12 @@ class Way(Struct, frozen=True):
     @property
     def parts(self) -> int:
         """Returns the number of nodes that run row by row."""
-        return sum(len(segment.nodes) for segment, _ in self.cascades)
+        return sum(len(segment.nodes) for segment, _ in self.segments)
 
 
-class Ways:
-    """The ways to compute a graph with cascades; ``planner`` plans. ``outside``: inputs and outputs
-    take no memory of the workspace. ``fed``: the rows of the one input are given one after the
+class CascadeSearch:
+    """Searches for cascades of a graph; ``planner`` plans. ``outside``: inputs and outputs take no
+    memory of the workspace. ``fed``: the rows of the one input are given one after the
     other; ``lowered``: nodes that were lowered before."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Ways:
         self._lowered: dict[Node, LoweredNode] = dict(
             zip(self._graph.nodes, self._costs.lowered.nodes, strict=True)
         )
-        self._made: dict[Way, Made] = {}
+        self._made: dict[Cascades, Made] = {}
 
     @property
     def instructions(self) -> int:
@@ -96,22 +96,22 @@ class Ways:
         """Returns the time of a graph that is lowered, in the same unit."""
         return time_of(planned[0], self._lower)
 
-    def below(self, most: int | None = None) -> list[Way]:
-        """Returns the ways, or those that need fewer bytes than ``most``, by rising bytes; none
+    def below(self, most: int | None = None) -> list[Cascades]:
+        """Returns cascades, or those that need fewer bytes than ``most``, by rising bytes; none
         twice."""
         found = dict.fromkeys(
-            way for way in self._by_bytes(most) if most is None or way.nbytes < most
+            cascades for cascades in self._by_bytes(most) if most is None or cascades.nbytes < most
         )
-        return sorted(found, key=lambda way: (way.nbytes, way.instructions))
+        return sorted(found, key=lambda cascades: (cascades.nbytes, cascades.instructions))
 
-    def _by_bytes(self, most: int | None) -> Iterator[Way]:
+    def _by_bytes(self, most: int | None) -> Iterator[Cascades]:
         nbytes, largest = self._segments.least(), self._segments.most()
-        if nbytes is not None and (way := self.within(nbytes, least=True)) is not None:
-            yield way
+        if nbytes is not None and (cascades := self.within(nbytes, least=True)) is not None:
+            yield cascades
         while nbytes is not None and (most is None or nbytes < most):
-            way = self.within(nbytes)
-            if way is not None:
-                yield way
+            cascades = self.within(nbytes)
+            if cascades is not None:
+                yield cascades
             if nbytes >= largest:
                 return
             nbytes = int(nbytes * _STEP) + 1
@@ -131,32 +131,33 @@ class Ways:
             if lowered.rows is not None and kept is not None
         )
 
-    def cheap(self, most: int, time: float) -> Iterator[Way]:
-        """Yields ways from ``most`` bytes down that take no more ``time`` than one whole tensor
+    def cheap(self, most: int, time: float) -> Iterator[Cascades]:
+        """Yields cascades from ``most`` bytes down that take no more ``time`` than one whole tensor
         after another and so much, to where several take more."""
         bound, nbytes, slow = self._segments.least(), most - 1, 0
         while bound is not None and slow < _SLOW:
             for least in (False, True) if nbytes <= bound else (False,):
-                way = self.within(nbytes, least=least, time=time)
+                cascades = self.within(nbytes, least=least, time=time)
                 slow += 1
-                if way is not None and way.more.time <= time:
+                if cascades is not None and cascades.more.time <= time:
                     slow = 0
-                    yield way
+                    yield cascades
             if nbytes <= bound:
                 return
-            nbytes = max(int(min(nbytes, most if way is None else way.nbytes) / _STEP), bound)
+            smaller = nbytes if cascades is None else min(nbytes, cascades.nbytes)
+            nbytes = max(int(smaller / _STEP), bound)
 
     def within(
         self, nbytes: int, *, least: bool = False, time: float = math.inf
-    ) -> Way | None:
-        """Returns the way of least cost that needs no more bytes, or hardly more; None where
-        there is none with cascades. ``least``: its cascades with as little memory as they can;
-        ``time``: that which a cascade may take more than its nodes as a whole."""
+    ) -> Cascades | None:
+        """Returns the cascades of least cost that need no more bytes, or hardly more; None where
+        there are none. ``least``: those with as little memory as they can; ``time``: that which a
+        cascade may take more than its nodes as a whole."""
         most = self._segments.least()
         if most is None:
             return None
         path = self._segments.within(max(nbytes, most))
-        cascades: list[tuple[Segment, Choice]] = []
+        chosen: list[tuple[Segment, Choice]] = []
         worst, more = 0, KernelTotals()
         for segment in path:
             if not segment.rows:
@@ -167,10 +168,10 @@ class Ways:
                 return None
             fitting = [c for c in found if segment.around + c.nbytes <= nbytes]
             choice = fitting[-1] if fitting and not least else found[0]
-            cascades.append((segment, choice))
+            chosen.append((segment, choice))
             worst = max(worst, segment.around + choice.nbytes)
             more += choice.work - self._costs.of_whole(segment.nodes)
-        return Way(tuple(cascades), worst, more) if cascades else None
+        return Cascades(tuple(chosen), worst, more) if chosen else None
 
     def _of(self, segment: Segment, time: float) -> list[Choice]:
         outputs, fed = self._segments.outputs(segment), self._given_rows(segment)
@@ -185,10 +186,10 @@ class Ways:
     def _given_rows(self, segment: Segment) -> bool:
         return self._fed is not None and segment.start == self._fed[1]
 
-    def made(self, way: Way) -> Made:
-        """Returns the graph lowered that computes a network in this way, and its plan."""
-        if way not in self._made:
-            joined = self._joined(way)
+    def made(self, cascades: Cascades) -> Made:
+        """Returns the graph lowered that computes a network in these cascades, and its plan."""
+        if cascades not in self._made:
+            joined = self._joined(cascades)
             # Nodes that were lowered before stay as they are.
             kept = {
                 number: self._lowered[node] for number, node in enumerate(joined.nodes)
@@ -200,17 +201,17 @@ class Ways:
             )
             lowered = self._lower(joined.with_nodes(nodes), kept)
             self._lowered.update(zip(nodes, lowered.nodes, strict=True))
-            self._made[way] = lowered, self._planner(lowered, self._row_plans)
-        return self._made[way]
+            self._made[cascades] = lowered, self._planner(lowered, self._row_plans)
+        return self._made[cascades]
 
-    def _joined(self, way: Way) -> Graph:
+    def _joined(self, cascades: Cascades) -> Graph:
         return without_sums(joined(self._graph, self._turned, (
             (segment.start, segment.end, cascade(
                 self._turned.nodes[segment.start : segment.end],
                 self._segments.outputs(segment), choice.heights, fed=self._given_rows(segment),
                 rests=choice.rests,
             ))
-            for segment, choice in way.cascades
+            for segment, choice in cascades.segments
         )))
 
 

@@ -15,14 +15,14 @@ from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.plan import layout, plan
 from crtexport.plan.arena import Arena, Ban, extent, fill, place
 from crtexport.plan.check import check
-from crtexport.plan.crowd import Bans, Crowd, Part
 from crtexport.plan.kernel_proof import ReplayProof
+from crtexport.plan.live_blocks import Bans, LiveBlocks, Part
 from crtexport.plan.pools import spread
 from tests.lowered import plain
 from tests.plan.graphs import networks
 
 
-def drawn(seed: int) -> tuple[Crowd, Arena]:
+def drawn(seed: int) -> tuple[LiveBlocks, Arena]:
     """The same blocks, of one or more parts, with and without a list of bans."""
     rng = random.Random(seed)  # noqa: S311  (no secret)
     parts: list[Part] = []
@@ -50,44 +50,44 @@ def drawn(seed: int) -> tuple[Crowd, Arena]:
             Ban(one.block, two.block, low + one.start - two.start, high + one.start - two.start)
             for low, high in apart
         ]
-    crowd = Crowd(tuple(sizes), tuple(parts), special, times)
-    return crowd, Arena(tuple(sizes), tuple(bans), times)
+    blocks = LiveBlocks(tuple(sizes), tuple(parts), special, times)
+    return blocks, Arena(tuple(sizes), tuple(bans), times)
 
 
 @pytest.mark.parametrize("seed", range(120))
 def test_blocks_lie_where_a_list_of_pairs_lets_them(seed: int) -> None:
-    crowd, arena = drawn(seed)
-    order = [*range(len(crowd.sizes))]
+    blocks, arena = drawn(seed)
+    order = [*range(len(blocks.sizes))]
     random.Random(seed).shuffle(order)  # noqa: S311  (no secret)
     for capacity in (None, 100):
-        assert fill(crowd, order, capacity, 8) == fill(arena, order, capacity, 8)
+        assert fill(blocks, order, capacity, 8) == fill(arena, order, capacity, 8)
     some = sorted(order[: len(order) // 2])
-    assert fill(crowd.only(some), range(len(some)), None, 4) == fill(
+    assert fill(blocks.only(some), range(len(some)), None, 4) == fill(
         arena.only(some), range(len(some)), None, 4
     )
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_no_order_of_the_first_ones_is_better_than_what_is_chosen(seed: int) -> None:
-    crowd, arena = drawn(seed)
-    offsets = place(crowd, 8)
+    blocks, arena = drawn(seed)
+    offsets = place(blocks, 8)
     for ban in arena.bans:
         assert not ban.low < offsets[ban.second] - offsets[ban.first] < ban.high
-    everything = range(len(crowd.sizes))
+    everything = range(len(blocks.sizes))
     for key in (
-        lambda i: (-crowd.sizes[i], crowd.times[i], i),
-        lambda i: (crowd.times[i], -crowd.sizes[i], i),
-        lambda i: (-crowd.times[i], -crowd.sizes[i], i),
+        lambda i: (-blocks.sizes[i], blocks.times[i], i),
+        lambda i: (blocks.times[i], -blocks.sizes[i], i),
+        lambda i: (-blocks.times[i], -blocks.sizes[i], i),
     ):
         found = fill(arena, sorted(everything, key=key), None, 8)
-        least = extent(crowd.sizes, [found[i] for i in everything])
-        assert extent(crowd.sizes, offsets) <= least
+        least = extent(blocks.sizes, [found[i] for i in everything])
+        assert extent(blocks.sizes, offsets) <= least
 
 
 def test_memories_keep_their_sizes() -> None:
     parts = tuple(Part(i, 0, 96, 0, 3) for i in range(3))
-    crowd = Crowd((96, 96, 96), parts, {}, (0, 0, 0))
-    found = spread(crowd, (1.0, 5.0, 3.0), (200, 50, None), 16)
+    blocks = LiveBlocks((96, 96, 96), parts, {}, (0, 0, 0))
+    found = spread(blocks, (1.0, 5.0, 3.0), (200, 50, None), 16)
     assert [pool for pool, _ in found.places] == [2, 0, 0]
     assert found.sizes == (192, 0, 96)
 

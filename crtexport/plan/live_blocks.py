@@ -32,7 +32,7 @@ class Part(Struct, frozen=True):
     last: int
 
 
-class Crowd(Struct, frozen=True):
+class LiveBlocks(Struct, frozen=True):
     """Blocks by their sizes in bytes, and the parts of them that are live for some steps.
 
     Parts of two blocks that are live at the same time may not overlap, unless ``special`` has the
@@ -79,8 +79,8 @@ class Crowd(Struct, frozen=True):
         places = _Places(self, alignment)
         return places.all(order, capacity)
 
-    def only(self, blocks: Sequence[int]) -> Crowd:
-        """Returns the crowd of only these blocks, given in rising order, without a bound."""
+    def only(self, blocks: Sequence[int]) -> LiveBlocks:
+        """Returns only these blocks, given in rising order, without a bound."""
         numbers = {block: number for number, block in enumerate(blocks)}
         kept = [number for number, part in enumerate(self.parts) if part.block in numbers]
         renamed = {part: number for number, part in enumerate(kept)}
@@ -93,7 +93,7 @@ class Crowd(Struct, frozen=True):
             for (first, second), bans in self.special.items()
             if first in renamed and second in renamed
         }
-        return Crowd(
+        return LiveBlocks(
             tuple(self.sizes[i] for i in blocks), parts, special,
             tuple(self.times[i] for i in blocks),
         )
@@ -111,18 +111,18 @@ _Numbers = npt.NDArray[np.int64]
 class _Places:
     """The offsets of blocks while they are placed one after the other."""
 
-    def __init__(self, crowd: Crowd, alignment: int) -> None:
-        self._crowd, self._alignment = crowd, alignment
-        self._parts: list[list[int]] = [[] for _ in crowd.sizes]
-        for number, part in enumerate(crowd.parts):
+    def __init__(self, blocks: LiveBlocks, alignment: int) -> None:
+        self._blocks, self._alignment = blocks, alignment
+        self._parts: list[list[int]] = [[] for _ in blocks.sizes]
+        for number, part in enumerate(blocks.parts):
             self._parts[part.block].append(number)
         self._near: dict[int, list[tuple[int, Bans]]] = {}
-        for (first, second), bans in crowd.special.items():
+        for (first, second), bans in blocks.special.items():
             turned = tuple((-high, -low) for low, high in bans)
             self._near.setdefault(second, []).append((first, bans))
             self._near.setdefault(first, []).append((second, turned))
         # Start, end and lifetime of placed parts, in the order of their placement.
-        self._placed = np.zeros((4, len(crowd.parts)), np.int64)
+        self._placed = np.zeros((4, len(blocks.parts)), np.int64)
         self._count = 0
         self._slots: dict[int, int] = {}
         self.effort = 0
@@ -133,14 +133,14 @@ class _Places:
         found = {}
         for block in order:
             at = self._lowest(block)
-            if capacity is None or at + self._crowd.sizes[block] <= capacity:
+            if capacity is None or at + self._blocks.sizes[block] <= capacity:
                 self._take(block, at)
                 found[block] = at
         return found
 
     def _take(self, block: int, at: int) -> None:
         for number in self._parts[block]:
-            part = self._crowd.parts[number]
+            part = self._blocks.parts[number]
             start = at + part.start
             self._placed[:, self._count] = start, start + part.size, part.first, part.last
             self._slots[number] = self._count
@@ -163,7 +163,7 @@ class _Places:
 
     def _banned(self, number: int) -> tuple[_Numbers, _Numbers]:
         """Returns the offsets that a part bans for its block, as bounds."""
-        part, near = self._crowd.parts[number], self._near.get(number, ())
+        part, near = self._blocks.parts[number], self._near.get(number, ())
         starts, ends, first, last = self._placed[:, : self._count]
         meet = (first <= part.last) & (last >= part.first)
         self.effort += self._count + _SETUP
