@@ -87,8 +87,8 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
     def rows_inside(self) -> range:
         """Returns the rows of a band that lie in the image, whichever band it is."""
         last = (self.y[1] - self.band) * self.stride[0] - self.pad_before[0]
-        first = self.pad_before[0]
-        return range(min(first, self.band_rows), max(min(self.x[1] - last, self.band_rows), first))
+        first = min(self.pad_before[0], self.band_rows)
+        return range(first, max(min(self.x[1] - last, self.band_rows), first))
 
     @property
     def places(self) -> int:

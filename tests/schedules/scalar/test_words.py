@@ -282,12 +282,12 @@ def test_planes_take_any_padding(
     variant: plane_geometry.PlaneLayout, data: st.DataObject
 ) -> None:
     """Each side has its own, as where a padding became part of the layer: windows may stick out
-    above and not below, and the other way round."""
+    above and not below, and the other way round, or lie outside as a whole."""
     draw = data.draw
     kernel = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     stride = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     padding = Padding2D(*(
-        draw(st.integers(0, most - 1)) for most in (kernel[0], kernel[0], kernel[1], kernel[1])
+        draw(st.integers(0, taps + 1)) for taps in (kernel[0], kernel[0], kernel[1], kernel[1])
     ))
     height = draw(st.integers(kernel[0], 7))
     width = draw(st.integers(kernel[1], 7))
