@@ -109,10 +109,10 @@ class _Trial(Struct):
     seen: set[str] = field(default_factory=set)
 
     def __call__(
-        self, context: Context, found: Sequence[Candidate], part: float
+        self, context: Context, variants: Sequence[Candidate], part: float
     ) -> Candidate:
-        first = self.usual(context, found, part)
-        ordered = [first, *(variant for variant in found if variant.name != first.name)]
+        first = self.usual(context, variants, part)
+        ordered = [first, *(variant for variant in variants if variant.name != first.name)]
         named = [(variant, digest(variant.make().kernel)) for variant in ordered]
         self.seen.update(known_as for _, known_as in named)
         variant, known_as = next((pair for pair in named if self.wanted(pair[1])), named[0])

@@ -156,8 +156,8 @@ class _ChannelQuads:
         sums = [b.local(f"sum_c{c}", start) for c in range(count)]
         begin = b.let("first", mul(channel, const(self.taps)))
 
-        def values(tap: Expr, some: int) -> None:
-            for place in range(some):
+        def values(tap: Expr, taps: int) -> None:
+            for place in range(taps):
                 value = cast(self._value(tap, place), Scalar.I32)
                 for c, total in enumerate(sums):
                     at = add(begin, mul(tap, const(count)), const(place * count + c))

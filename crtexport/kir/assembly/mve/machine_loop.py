@@ -198,7 +198,7 @@ class _Codes:
             if search.loose and iteration.body.otherwise is not None:
                 body = replace(iteration.body, ops=iteration.body.otherwise, otherwise=None)
                 other = _Iteration(body, iteration.tail, iteration.passes, iteration.room)
-                yield from _Search(other, follow=True, found=search.found).codes()
+                yield from _Search(other, follow=True, shortest=search.found).codes()
         except UnsupportedLoopError:
             return
 
@@ -211,8 +211,10 @@ def _codes(iteration: _Iteration) -> _Codes:
 class _Search:
     """Tries how many values are kept, and intervals, the shortest first."""
 
-    def __init__(self, iteration: _Iteration, *, follow: bool, found: Code | None = None) -> None:
-        """``found``: a code than which others have to be better."""
+    def __init__(
+        self, iteration: _Iteration, *, follow: bool, shortest: Code | None = None
+    ) -> None:
+        """``shortest``: a code than which others have to be better."""
         self.body, self.kind, self.passes = iteration.body, iteration.tail, iteration.passes
         self.room = iteration.room
         body = self.body
@@ -222,7 +224,7 @@ class _Search:
         used = dict.fromkeys(arg for op in tail for arg in op.args)
         loads = [body.loads[arg] for arg in used if arg in body.loads]
         self.lags = lags_of(tail, [(load.place, load.access) for load in loads], follow=follow)
-        self.found = found
+        self.found = shortest
         self._refused = 0
         self._distant = 0
         self._spent = 0
