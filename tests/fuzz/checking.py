@@ -232,13 +232,14 @@ class Checker:
     @staticmethod
     def _run(one: _Checked, library: LoadedCode, what: str, name: str) -> None:
         simulation = simulation_of(one.prepared[name].artifact, library)
-        for run, given in enumerate(one.outcome.example.grown.runs):
-            wishes = one.results[name][run]
-            found = [(simulation.run(given), what)]
-            if simulation.feed is not None:
-                found.append((simulation.run_whole(given), f"{what}, all rows at once"))
-            for results, how in found:
-                for number, (result, wish) in enumerate(zip(results, wishes, strict=True)):
+        passes = [(simulation.run, what)]
+        if simulation.feed is not None:
+            passes.append((simulation.run_whole, f"{what}, all rows at once"))
+        for compute, how in passes:
+            simulation.reset()  # each begins with the first state
+            for run, given in enumerate(one.outcome.example.grown.runs):
+                wishes = one.results[name][run]
+                for number, (result, wish) in enumerate(zip(compute(given), wishes, strict=True)):
                     if not _same(result, wish):
                         one.fail(f"{how} against interpreter", f"run {run}, output {number}:\n"
                                  f"{_shown(result)}\nbut wanted\n{_shown(wish)}")
