@@ -63,7 +63,7 @@ class Interpreted:
     ) -> None:
         self._artifact, self._bits = artifact, pointer_bits
         self._kernels = {f.symbol: f.kernel for f in (*functions, *artifact.functions)}
-        self._compiled: dict[str, Callable[..., None]] = {}
+        self._compiled: dict[tuple[str, bool], Callable[..., None]] = {}
         self._constants = {
             c.symbol: np.frombuffer(c.data.read(), np.uint8)
             for c in (*constants, *artifact.constants)
@@ -144,11 +144,6 @@ class Interpreted:
 
     def _call(self, call: FunctionCall) -> None:
         kernel = self._kernels[call.symbol]
-        if call.symbol not in self._compiled:
-            self._compiled[call.symbol] = (
-                Translator(kernel, self._bits, True).translate() if kernel.params
-                else compile_kernel(kernel, index_bits=self._bits)
-            )
         count = len(kernel.buffers)
         arrays = []
         for buffer, arg in zip(kernel.buffers, call.args[:count], strict=True):
@@ -157,12 +152,21 @@ class Interpreted:
             whole = min(buffer.size, len(memory) // kind.itemsize) * kind.itemsize
             arrays.append(memory[:whole].view(kind))
         params = [arg.value for arg in call.args[count:] if isinstance(arg, ScalarArg)]
-        if not kernel.params:
-            self._compiled[call.symbol](arrays)
+        exact = not kernel.params and all(
+            len(array) == buffer.size for buffer, array in zip(kernel.buffers, arrays, strict=True)
+        )
+        key = call.symbol, exact
+        if key not in self._compiled:
+            self._compiled[key] = (
+                compile_kernel(kernel, index_bits=self._bits) if exact
+                else Translator(kernel, self._bits, True).translate()
+            )
+        if exact:
+            self._compiled[key](arrays)
             return
         # One kernel of several tensors: its buffers are as large as the largest of them.
         with np.errstate(all="ignore"):
-            self._compiled[call.symbol](*map(Cells, arrays), *params)
+            self._compiled[key](*map(Cells, arrays), *params)
 
     def _memory(self, arg: Arg) -> Array:
         """The bytes from where an argument points."""
