@@ -130,7 +130,7 @@ class _Solver:
             sorted(everything, key=lambda i: (-self.sizes[i], self.times[i], i)),
             sorted(everything, key=lambda i: (self.times[i], -self.sizes[i], i)),
             sorted(everything, key=lambda i: (-self.times[i], -self.sizes[i], i)),
-            sorted(everything, key=lambda i: (-self._crowd(i), -self.sizes[i], i)),
+            sorted(everything, key=lambda i: (-self._contended(i), -self.sizes[i], i)),
             # First tensors that reuse each other's bytes along a chain, then smaller ones around
             # them.
             *(
@@ -162,7 +162,7 @@ class _Solver:
         """Returns whether a block is smaller than a fraction of the largest."""
         return self.sizes[block] * part < self.largest
 
-    def _crowd(self, block: int) -> int:
+    def _contended(self, block: int) -> int:
         """Returns the bytes of a block and of all blocks that it may not overlap."""
         return self.sizes[block] + sum(self.sizes[other] for other in self.others[block])
 

@@ -190,8 +190,9 @@ def _special(name: str, operands: list[str]) -> list[int] | None:
 
 
 def _with_shift(half: int, count: int) -> int:
-    """Returns the second half word of an instruction whose last operand is shifted."""
-    return (count >> 2) << 12 | (count & 3) << 6 | half
+    """Returns the second half word of an instruction whose last operand is shifted by ``count``
+    places; of 32 none are written."""
+    return (count >> 2 & 7) << 12 | (count & 3) << 6 | half
 
 
 def _word_move(first: int, target: int, value: int) -> list[int]:
@@ -300,10 +301,7 @@ def _wide_operation(first: int, numbers: list[int], last: list[str]) -> list[int
         if len(last) > 1:
             word, _, count = last[1].partition(" #")
             kind, by = _SHIFTS[word], int(count)
-        return [
-            first, (by >> 2 & 7) << 12 | target << 8 | (by & 3) << 6 | kind << 4
-            | _REGISTERS[last[0]],
-        ]
+        return [first, _with_shift(target << 8 | kind << 4 | _REGISTERS[last[0]], by)]
     value = _number(last[0])
     modified = _modified(value)
     operation = first >> 5 & 15

@@ -393,9 +393,11 @@ class Values:
             return None
         name, bits = ("usat", bits) if low == 0 else ("ssat", bits + 1)
         shift = shift_of(inner.a)
-        if shift is None or shift[1].startswith("lsr"):
-            return self._make(name, into, f"#{bits}", self.value(inner.a))
-        return self._make(name, into, f"#{bits}", _Shifted(self.value(shift[0]), shift[1]))
+        operand: _Operand = (
+            self.value(inner.a) if shift is None or shift[1].startswith("lsr")
+            else _Shifted(self.value(shift[0]), shift[1])
+        )
+        return self._make(name, into, f"#{bits}", operand)
 
     def _operand(self, expr: Expr, *, shifted: bool = True) -> _Operand:
         """Returns what may be the last operand: a constant, a register, or one that is shifted."""

@@ -152,7 +152,7 @@ class _Attempt:
         self.times: list[int] = [NONE] * len(plan.steps)
         self.fetched: list[Slot] = []
         self.latest: dict[int, list[Slot]] = {}
-        self.live = LiveCounts(interval, VECTORS - plan.outline.kept)
+        self.live_counts = LiveCounts(interval, VECTORS - plan.outline.kept)
         self.lives: dict[int, tuple[int, int]] = {}  # by root: from and until when, as far as known
         self.undone: list[tuple[int, tuple[int, int] | None]] = []  # what ``lives`` had
 
@@ -251,7 +251,7 @@ class _Attempt:
     def _fetch(self, number: int, time: int, pipe: int, tail: bool) -> bool:
         """Takes a time for an instruction, and for loads of what it reads; returns whether that was
         possible, else leaves all as it was."""
-        begun, starts, levels = self.begun, self.starts[:], self.live.levels[:]
+        begun, starts, levels = self.begun, self.starts[:], self.live_counts.levels[:]
         self.undone.clear()
         self._take(time, pipe)
         new: list[Slot] = []
@@ -267,7 +267,7 @@ class _Attempt:
                     self.fetched.append(slot)
                     self.latest.setdefault(slot.value, []).append(slot)
                 return True
-        self.begun, self.starts, self.live.levels = begun, starts, levels
+        self.begun, self.starts, self.live_counts.levels = begun, starts, levels
         for root, life in reversed(self.undone):
             if life is None:
                 del self.lives[root]
@@ -301,9 +301,9 @@ class _Attempt:
         self.undone.append((root, life))
         if time < begin:
             self.lives[root] = time, end
-            return end - time <= self.interval and self.live.add(time, begin)
+            return end - time <= self.interval and self.live_counts.add(time, begin)
         self.lives[root] = begin, time
-        return time - begin <= self.interval and self.live.add(end, time)
+        return time - begin <= self.interval and self.live_counts.add(end, time)
 
     def _reuse(
         self, value: int, time: int, tail: bool, changed: list[tuple[Slot, int, int]]
@@ -313,7 +313,7 @@ class _Attempt:
         if slots is None or value in self.plan.roots:
             return False
         keep = self.manner.keep
-        levels = self.live.levels[:]
+        levels = self.live_counts.levels[:]
         before: Slot | None = None  # the last one before this time, else the first behind it
         behind: Slot | None = None
         for slot in slots:
@@ -324,18 +324,18 @@ class _Attempt:
                 elif slot.time >= time - keep and (before is None or slot.time > before.time):
                     before = slot
         if before is not None:
-            if self.live.add(before.until, time):
+            if self.live_counts.add(before.until, time):
                 changed.append((before, before.time, before.until))
                 before.until = max(before.until, time)
                 return True
-            self.live.levels = levels
+            self.live_counts.levels = levels
             return False
         if behind is None:
             return False
         source = MEMORY if value in self.plan.loads else INTEGER
         at = self._before(time, source)
-        if at < 0 or not self.live.add(at, behind.time):
-            self.live.levels = levels
+        if at < 0 or not self.live_counts.add(at, behind.time):
+            self.live_counts.levels = levels
             return False
         self.begun ^= 1 << behind.time
         self.starts[source] ^= 1 << behind.time
@@ -353,7 +353,7 @@ class _Attempt:
         self._take(at, source)
         new.append(Slot(at, None, tail, value, time))
         root = self.plan.roots.get(value)
-        return self.live.add(at, time) if root is None else self._known(root, at)
+        return self.live_counts.add(at, time) if root is None else self._known(root, at)
 
     def _before(self, time: int, pipe: int) -> int:
         """Returns a free time for a load that is wanted at ``time``; -1 if there is none."""
