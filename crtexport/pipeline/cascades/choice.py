@@ -91,8 +91,8 @@ def cheap(search: CascadeSearch, by_layer: Made) -> Made:
 
 
 def fitting(search: CascadeSearch, by_layer: Made | None, nbytes: int) -> Made | None:
-    """Returns the cascades of least cost that need no more than ``nbytes``, or ``by_layer``, one
-    whole tensor after another, where that doesn't; None where there are none."""
+    """Returns ``by_layer``, one whole tensor after another, if it needs no more than ``nbytes``,
+    else the cascades of least cost that need no more; None where there are none."""
     if by_layer is not None and by_layer[1].total <= nbytes:
         return by_layer
     limit = nbytes
