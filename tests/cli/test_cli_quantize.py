@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -342,9 +342,12 @@ def test_only_float_files_are_quantized(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_missing_is_named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", sys.executable)
+    # The tests' own Python may have the library.
+    venv.create(tmp_path / "bare", symlinks=True)
+    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", str(tmp_path / "bare" / "bin" / "python"))
     words = ["quantize", str(folder / "net.onnx"), "--data", str(folder / "data.npz")]
     assert main([*words, "-o", str(folder / "x.onnx")]) == 3
     error = capsys.readouterr().err
