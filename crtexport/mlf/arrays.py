@@ -46,7 +46,7 @@ def bind_inputs(
     or dtype: nothing is converted silently, and nothing is read from a file before all is right.
     """
     names = _matched(tensors, arrays, what)
-    described = [_described(arrays, name) for name in names]
+    described = [described_in(arrays, name) for name in names]
     counts = [
         _samples_in(tensor, one, what, arrays, name)
         for tensor, one, name in zip(tensors, described, names, strict=True)
@@ -75,7 +75,8 @@ def bind_inputs(
     )
 
 
-def _described(arrays: Mapping[str, Array], name: str) -> Described:
+def described_in(arrays: Mapping[str, Array], name: str) -> Described:
+    """Returns type and shape of an array, which isn't read from a file for that."""
     if isinstance(arrays, StoredArrays):
         return arrays.described(name)
     array = np.asarray(arrays[name])

@@ -9,7 +9,7 @@ import functools
 import io
 import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +27,10 @@ Array = npt.NDArray[np.generic]
 _ZIP32_LIMIT = 1 << 30
 _HEADER = 1 << 16
 """Bytes of a member that its header is looked for in."""
+_MOST_AT_ONCE = 1 << 30
+"""Bytes of an array that are read where only some rows are wanted, which lie all over it."""
+_PASSED = 1 << 20
+"""Bytes that are read at once to pass over rows."""
 _ENDING = ".npy"
 _HINT = "write one with numpy.savez(path, NAME=array)"
 
@@ -49,10 +53,14 @@ class StoredArrays(Mapping[str, Array]):
     """
 
     def __init__(
-        self, path: Path, described: Mapping[str, Described], members: Mapping[str, str]
+        self, path: Path, described: Mapping[str, Described], members: Mapping[str, str],
+        rows: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """``members``: under which names arrays are in the file."""
+        """``described``, by names in the file: what the arrays are when they have been read;
+        ``members``: under which names arrays are in the file; ``rows``, by these: which rows are
+        read of an array, all where it has no entry."""
         self.path, self._described, self._members = path, described, members
+        self._rows = rows or {}
 
     def described(self, name: str) -> Described:
         """Returns what the file says about an array, which isn't read for that."""
@@ -66,13 +74,30 @@ class StoredArrays(Mapping[str, Array]):
         """Returns some of these arrays under other names; ``names`` maps these to their names
         here."""
         members = {name: self._members[own] for name, own in names.items()}
-        return StoredArrays(self.path, self._described, members)
+        return StoredArrays(self.path, self._described, members, self._rows)
+
+    def reshaped(
+        self, shapes: Mapping[str, tuple[int, ...]], rows: Sequence[int] | None = None
+    ) -> StoredArrays:
+        """Returns these arrays, those of ``shapes`` with other shapes of as many elements. Of
+        these, only some ``rows`` of the new shape are read, whose numbers rise; all by default."""
+        described, chosen = dict(self._described), dict(self._rows)
+        for name, shape in shapes.items():
+            member = self._members[name]
+            if rows is not None:
+                chosen[member] = rows
+            read = shape if rows is None else (len(rows), *shape[1:])
+            described[member] = Described(described[member].dtype, read)
+        return StoredArrays(self.path, described, self._members, chosen)
 
     def __getitem__(self, name: str) -> Array:
         member = self._members[name]
+        shape, rows = self._described[member].shape, self._rows.get(member)
         with _opened(self.path) as archive, archive.open(member + _ENDING) as stream:
-            array: Array = np.lib.format.read_array(stream, allow_pickle=False)
-            return array
+            if rows is None:
+                whole: Array = np.lib.format.read_array(stream, allow_pickle=False)
+                return whole.reshape(shape)
+            return _read_rows(stream, member, rows, shape)
 
     def __contains__(self, name: object) -> bool:
         return name in self._members
@@ -120,17 +145,46 @@ def _header(archive: zipfile.ZipFile, name: str) -> Described:
     if not name.endswith(_ENDING):
         raise ValueError(f"{name} is no array")
     with archive.open(name) as stream:
-        begin = io.BytesIO(stream.read(_HEADER))
-    version = np.lib.format.read_magic(begin)
+        described, _ = _read_header(io.BytesIO(stream.read(_HEADER)), name)
+    return described
+
+
+def _read_header(stream: IO[bytes], name: str) -> tuple[Described, bool]:
+    """Returns what a member begins with, and whether the first index of its array runs fastest."""
+    version = np.lib.format.read_magic(stream)
     read = {
         (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0
     }.get(version)
     if read is None:  # whose fields have names, so that its elements are no numbers
         raise ValueError(f"{name} isn't an array of numbers")
-    shape, _, dtype = read(begin)
+    shape, columns_first, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError(f"{name} isn't an array of numbers")
-    return Described(dtype, shape)
+    return Described(dtype, shape), columns_first
+
+
+def _read_rows(
+    stream: IO[bytes], name: str, rows: Sequence[int], shape: tuple[int, ...]
+) -> Array:
+    """Returns some rows of a member's array, which has ``shape`` then."""
+    stored, columns_first = _read_header(stream, name)
+    if columns_first:
+        if stored.nbytes > _MOST_AT_ONCE:
+            raise ValueError(f"{name} has {stored.nbytes:,} bytes in Fortran's order")
+        whole = np.frombuffer(stream.read(stored.nbytes), stored.dtype)
+        return whole.reshape(stored.shape, order="F").reshape(-1, *shape[1:])[rows]
+    found = np.empty(shape, stored.dtype)
+    nbytes, position = found.nbytes // max(1, len(rows)), 0
+    for number, row in enumerate(rows):
+        left = row * nbytes - position
+        while left:  # seek() of an archive's member reads 16 MB at once
+            passed = len(stream.read(min(left, _PASSED)))
+            if not passed:
+                raise EOFError(f"{name} ends early")
+            left -= passed
+        found[number] = np.frombuffer(stream.read(nbytes), stored.dtype).reshape(shape[1:])
+        position = (row + 1) * nbytes
+    return found
 
 
 _write_array: Callable[[IO[bytes], Array], None] = functools.partial(

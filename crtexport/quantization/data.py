@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from crtexport.mlf.arrays import Array, bind_inputs, key_of
-from crtexport.mlf.npz import load_npz
+from crtexport.mlf.arrays import Array, bind_inputs, described_in, key_of
+from crtexport.mlf.npz import StoredArrays, load_npz
 from crtexport.mlf.reader import PackageTensor
 from crtexport.support.errors import CrtExportError
 from crtexport.support.files import open_regular
@@ -66,13 +66,13 @@ def read_samples(
     rows: list[Mapping[str, Array]] = []
     try:
         for batch in batches:
-            rows += _rows(batch, inputs)
+            rows += _rows(batch, inputs, most)
             if of_function and len(rows) >= most:
                 del rows[most:]
                 break
         if not rows:
             raise CrtExportError("there is no sample", hint="calibration needs some hundred")
-        chosen = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
+        chosen = _evenly(len(rows), most)
         found = {
             tensor.name: np.stack([rows[i][key_of(tensor)] for i in chosen])
             for tensor in inputs
@@ -84,8 +84,14 @@ def read_samples(
     return found
 
 
-def _rows(batch: Batch, inputs: Sequence[PackageTensor]) -> tuple[Batch, ...]:
-    """Returns the samples of a batch."""
+def _evenly(count: int, most: int) -> list[int]:
+    """Returns the numbers of at most ``most`` of ``count`` samples, evenly spaced."""
+    numbers: list[int] = np.linspace(0, count - 1, min(most, count)).astype(int).tolist()
+    return numbers
+
+
+def _rows(batch: Batch, inputs: Sequence[PackageTensor], most: int) -> tuple[Batch, ...]:
+    """Returns the samples of a batch; of a file, ``most`` at most, the only ones that are read."""
     missing = [tensor.name for tensor in inputs if not {tensor.name, key_of(tensor)} & set(batch)]
     for name in missing:
         near = difflib.get_close_matches(name, batch, n=1) or list(batch)[:1]
@@ -94,20 +100,35 @@ def _rows(batch: Batch, inputs: Sequence[PackageTensor]) -> tuple[Batch, ...]:
             hint=f"the data has {', '.join(batch) or 'nothing'}"
             + (f"; is {near[0]!r} meant? arrays go by the names of inputs" if near else ""),
         )
-    arrays = dict(batch)
+    shapes: dict[str, tuple[int, ...]] = {}
     for tensor in inputs:
         key = tensor.name if tensor.name in batch else key_of(tensor)
-        array, shape = np.asarray(batch[key]), tensor.shape or ()
-        if array.ndim and not len(array):
+        given = described_in(batch, key).shape
+        if given and not given[0]:
             return ()
-        if array.shape == shape:
-            array = array[None]
-        elif shape[:1] == (1,) and array.shape == shape[1:]:
-            array = array[None, None]
-        elif shape[:1] == (1,) and array.shape[1:] == shape[1:] and array.ndim == len(shape):
-            array = array[:, None]
-        arrays[key] = array
-    return bind_inputs(inputs, arrays).rows
+        shapes[key] = _with_samples(tensor.shape or (), given)
+    if isinstance(batch, StoredArrays):
+        (count, *others) = {shape[0] if shape else 0 for shape in shapes.values()}
+        fitting = not others and all(
+            shape[1:] == tensor.shape
+            for tensor, shape in zip(inputs, shapes.values(), strict=True)
+        )
+        chosen = _evenly(count, most) if fitting else None
+        return bind_inputs(inputs, batch.reshaped(shapes, chosen)).rows
+    arrays = {key: np.asarray(batch[key]).reshape(shape) for key, shape in shapes.items()}
+    return bind_inputs(inputs, {**batch, **arrays}).rows
+
+
+def _with_samples(shape: tuple[int, ...], given: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of an array with the samples' axis in front, for an input of ``shape``;
+    ``given`` itself where it is another input's."""
+    if given == shape:
+        return 1, *given
+    if shape[:1] == (1,) and given == shape[1:]:
+        return 1, 1, *given
+    if shape[:1] == (1,) and given[1:] == shape[1:] and len(given) == len(shape):
+        return given[0], 1, *given[1:]
+    return given
 
 
 def _from_folder(folder: Path, inputs: Sequence[PackageTensor]) -> Iterator[Batch]:

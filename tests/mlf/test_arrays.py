@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import zipfile
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from crtexport.mlf.arrays import bind_inputs, pattern_inputs, samples_of_models
 from crtexport.mlf.npz import load_npz, save_npz
 from crtexport.mlf.reader import PackageTensor
 from crtexport.support.errors import CrtExportError
+from tests.archives import claimed
 from tests.helpers import standard_input
 
 X = PackageTensor("serving:x", "int8", 6, (2, 3), "serving_x")
@@ -135,20 +135,6 @@ def test_a_folder_is_no_output(tmp_path: Path) -> None:
     assert tmp_path.is_dir()
 
 
-def _write_claim(
-    path: Path, name: str, dtype: str, shape: tuple[int, ...], *, version: int = 1
-) -> None:
-    """Adds an array to an .npz that says to have a type and shape, and has hardly any bytes."""
-    described = {"descr": dtype, "fortran_order": False, "shape": shape}
-    header = io.BytesIO()
-    write = np.lib.format.write_array_header_1_0 if version == 1 else (
-        np.lib.format.write_array_header_2_0
-    )
-    write(header, described)
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr(f"{name}.npy", header.getvalue() + bytes(16))
-
-
 HUGE = 3 << 40
 
 
@@ -168,11 +154,11 @@ def test_arrays_of_files_are_compared_before_they_are_read(
     tmp_path: Path, name: str, dtype: str, shape: tuple[int, ...], message: str, version: int
 ) -> None:
     path = tmp_path / "x.npz"
-    _write_claim(path, name, dtype, shape, version=version)
+    claimed(path, name, dtype, shape, version=version)
     count = shape[0] if len(shape) == 3 else 0
-    _write_claim(path, "y", "<f4", (count, 2) if count else (2,))
+    claimed(path, "y", "<f4", (count, 2) if count else (2,))
     if name == "z":
-        _write_claim(path, "serving_x", "|i1", (2, 3))
+        claimed(path, "serving_x", "|i1", (2, 3))
     with pytest.raises(CrtExportError, match=message) as raised:
         bind_inputs([X, Y], load_npz(path))
     assert name == "z" or str(path) in raised.value.location
@@ -180,12 +166,12 @@ def test_arrays_of_files_are_compared_before_they_are_read(
 
 def test_arrays_of_several_models_are_compared_before_they_are_read(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
-    _write_claim(path, "second/y", "<f4", (HUGE, 3))
+    claimed(path, "second/y", "<f4", (HUGE, 3))
     save_npz(tmp_path / "good.npz", {"first/y": GOOD_Y, "second/y": GOOD_Y})
     models = {"first": [Y], "second": [Y]}
     found = samples_of_models(models, load_npz(tmp_path / "good.npz"))
     assert [row["y"].tolist() for one in found.values() for row in one.rows] == [[1, 2], [1, 2]]
-    _write_claim(path, "first/y", "<f4", (2,))
+    claimed(path, "first/y", "<f4", (2,))
     with pytest.raises(CrtExportError, match=r"second → .*x.npz → second/y: the array has shape"):
         samples_of_models(models, load_npz(path))
 
@@ -200,7 +186,7 @@ def test_a_header_without_an_end_is_not_looked_for(tmp_path: Path) -> None:
 
 def test_a_member_that_has_fewer_bytes_than_it_says_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
-    _write_claim(path, "y", "<f4", (5,))
+    claimed(path, "y", "<f4", (5,))
     wanted = PackageTensor("y", "float32", 20, (5,), "y")
     with pytest.raises(CrtExportError, match="no archive of arrays"):
         bind_inputs([wanted], load_npz(path))

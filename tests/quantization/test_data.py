@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import tempfile
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crtexport.mlf.reader import PackageTensor
 from crtexport.quantization.data import files_of, read_samples
 from crtexport.support.errors import CrtExportError
+from tests.archives import claimed
 from tests.importers.onnx.writer import Array
 
 IMAGE = PackageTensor("x:image", "float32", 4 * 2 * 3, (1, 2, 3), "x_image")
@@ -85,6 +91,63 @@ def test_of_too_many_samples_files_give_evenly_spaced_ones(
     assert read_samples(endless, [STATE], 12)["state"][:, 0, 0].tolist() == [1] * 5 + [2] * 5 + [
         3, 3
     ]
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.booleans(), st.booleans())
+def test_rows_of_a_file_are_those_of_the_array_in_memory(
+    count: int, most: int, compressed: bool, columns_first: bool
+) -> None:
+    states = RNG.standard_normal((count, 2, 4)).astype(np.float32)
+    images = RNG.standard_normal((count, 2, 3)).astype(np.float32)
+    stored = {
+        name: np.asfortranarray(array) if columns_first else array
+        for name, array in (("state", states), ("x_image", images))
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "data.npz"
+        (np.savez_compressed if compressed else np.savez)(path, **stored)  # type: ignore[arg-type]
+        found = read_samples(str(path), [STATE, IMAGE], most)
+    rows = np.linspace(0, count - 1, min(count, most)).astype(int)
+    np.testing.assert_array_equal(found["state"], states[rows])
+    np.testing.assert_array_equal(found["x:image"], images[rows, None])
+
+
+def test_samples_that_are_not_chosen_take_no_memory(tmp_path: Path) -> None:
+    shape = 1 << 20, 2, 4
+    with (
+        zipfile.ZipFile(tmp_path / "data.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("state.npy", "w") as stream,
+    ):
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for _ in range(32):  # MB, which take 32 kB in the file
+            stream.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        found = read_samples(str(tmp_path / "data.npz"), [STATE], 5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found["state"].shape == (5, 2, 4)
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "problem"),
+    [
+        ("more", (1 << 40, 2, 4), "no input is called 'more'"),
+        ("state", (1 << 40, 2, 5), r"state: the array has shape \(1099511627776, 2, 5\)"),
+        ("state", (2, 1 << 40), r"state: the array has shape \(2, 1099511627776\)"),
+    ],
+)
+def test_arrays_are_compared_before_they_are_read(
+    name: str, shape: tuple[int, ...], problem: str, tmp_path: Path
+) -> None:
+    claimed(tmp_path / "data.npz", name, "<f4", shape)
+    if name != "state":
+        claimed(tmp_path / "data.npz", "state", "<f4", (2, 4))
+    with pytest.raises(CrtExportError, match=problem):
+        read_samples(str(tmp_path / "data.npz"), [STATE], 5)
 
 
 @pytest.mark.parametrize(
