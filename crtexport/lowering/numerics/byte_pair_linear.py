@@ -137,6 +137,9 @@ class BytePairRows(Struct, frozen=True, eq=False):
     first: int
     places: int
 
+    def __post_init__(self) -> None:
+        self.addends.flags.writeable = False  # several layers may share them
+
     def results(self, terms: Terms) -> Ints:
         """Returns the results of all pairs: [first operand][second]."""
         total: Ints = self.addends[None, :] + terms.values[:, None] * self.first

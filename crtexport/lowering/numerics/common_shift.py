@@ -58,6 +58,10 @@ class CommonShift(Struct, frozen=True, eq=False):
     addends: Ints
     multipliers: Ints
 
+    def __post_init__(self) -> None:
+        # Several layers may share them.
+        self.addends.flags.writeable = self.multipliers.flags.writeable = False
+
 
 class Scaling(Struct, frozen=True):
     """Facts that decide how a layer's sums are scaled. ``sums``: the lowest and the highest

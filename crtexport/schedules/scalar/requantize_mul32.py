@@ -98,7 +98,7 @@ def _constants(scaling: Scaling) -> tuple[npt.NDArray[np.int32], int, int] | Non
                 break
             rows.append(row)
         else:
-            return np.array(rows, np.int32).reshape(-1, 4), bits, 0
+            return _shared(rows, 4), bits, 0
     if scaling.floats:
         for fewer in _LOST:
             lost = max(most - fewer, 1)
@@ -106,8 +106,15 @@ def _constants(scaling: Scaling) -> tuple[npt.NDArray[np.int32], int, int] | Non
                 lambda row: row is not None, (one.moved_steps(most, lost) for one in channels)
             ))
             if len(moved) == len(channels):
-                return np.array(moved, np.int32).reshape(-1, 5), most, lost
+                return _shared(moved, 5), most, lost
     return None
+
+
+def _shared(rows: Sequence[object], columns: int) -> npt.NDArray[np.int32]:
+    """Returns constants that several layers may share, and nobody may change."""
+    constants = np.array(rows, np.int32).reshape(-1, columns)
+    constants.flags.writeable = False
+    return constants
 
 
 class ShortSteps(ResultSteps):

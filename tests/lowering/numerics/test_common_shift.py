@@ -75,6 +75,14 @@ def test_layers_of_one_scale_have_one_multiplier() -> None:
     assert len(set(found.multipliers.tolist())) == 1
 
 
+def test_constants_that_layers_share_can_not_be_changed() -> None:
+    found = common_shift(scaling([0.004], [5, -70, 900], 30000, -128, -128), DOWN)
+    assert found is not None
+    for shared in (found.addends, found.multipliers):
+        with pytest.raises(ValueError, match="read-only"):
+            shared[0] = 0
+
+
 def test_what_no_such_product_gives_is_refused() -> None:
     assert common_shift(scaling([0.01], [0], 1000, 0, 0), DOWN) is not None
     # TFLite rounds halves of negative results the other way.
