@@ -95,7 +95,8 @@ def test_operators_of_two_inputs_broadcast_in_any_layout(data: st.DataObject) ->
     kept = [draw(st.booleans()) for _ in first.shape]
     shape = [size if keep else 1 for size, keep in zip(first.shape, kept, strict=True)]
     shape = shape[draw(st.integers(0, len(shape))) :]
-    second = np.arange(prod(shape), dtype=np.int32).reshape(shape) * 100
+    # Multiplied before it may become a scalar, which NumPy 1 would make 64 bits wide.
+    second = (np.arange(prod(shape), dtype=np.int32) * 100).reshape(shape)
     values = [
         world.made(array, tuple(draw(st.permutations(range(array.ndim)))))
         for array in (first, second)
