@@ -108,12 +108,12 @@ def _rows(batch: Batch, inputs: Sequence[PackageTensor], most: int) -> tuple[Bat
             return ()
         shapes[key] = _with_samples(tensor.shape or (), given)
     if isinstance(batch, StoredArrays):
-        (count, *others) = {shape[0] if shape else 0 for shape in shapes.values()}
-        fitting = not others and all(
+        counts = {shape[0] if shape else 0 for shape in shapes.values()}
+        fitting = len(counts) == 1 and all(
             shape[1:] == tensor.shape
             for tensor, shape in zip(inputs, shapes.values(), strict=True)
         )
-        chosen = _evenly(count, most) if fitting else None
+        chosen = _evenly(max(counts), most) if fitting else None
         return bind_inputs(inputs, batch.reshaped(shapes, chosen)).rows
     arrays = {key: np.asarray(batch[key]).reshape(shape) for key, shape in shapes.items()}
     return bind_inputs(inputs, {**batch, **arrays}).rows

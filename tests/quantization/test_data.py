@@ -112,6 +112,11 @@ def test_rows_of_a_file_are_those_of_the_array_in_memory(
     np.testing.assert_array_equal(found["x:image"], images[rows, None])
 
 
+def test_a_network_without_inputs_takes_no_arrays(tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match="no input is called 'state'"):
+        read_samples(saved(tmp_path, state=STATES), [], 5)
+
+
 def test_samples_that_are_not_chosen_take_no_memory(tmp_path: Path) -> None:
     shape = 1 << 20, 2, 4
     with (
