@@ -63,7 +63,7 @@ class StoredArrays(Mapping[str, Array]):
         self._rows = rows or {}
 
     def described(self, name: str) -> Described:
-        """Returns what the file says about an array, which isn't read for that."""
+        """Returns type and shape that an array will have, which isn't read for that."""
         return self._described[self._members[name]]
 
     def member(self, name: str) -> str:
@@ -129,6 +129,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
                 )
             with zipfile.ZipFile(stream) as archive:
                 yield archive
+    # NotImplementedError is what zipfile raises for compressions that it doesn't know.
     except (ValueError, EOFError, zipfile.BadZipFile, MemoryError, NotImplementedError) as error:
         raise CrtExportError(
             f"this is no archive of arrays that can be read ({error})", location=str(path),
@@ -174,7 +175,7 @@ def _read_rows(
         whole = np.frombuffer(stream.read(stored.nbytes), stored.dtype)
         return whole.reshape(stored.shape, order="F").reshape(-1, *shape[1:])[rows]
     found = np.empty(shape, stored.dtype)
-    nbytes, position = found.nbytes // max(1, len(rows)), 0
+    nbytes, position = Described(stored.dtype, shape[1:]).nbytes, 0
     for number, row in enumerate(rows):
         left = row * nbytes - position
         while left:  # seek() of an archive's member reads 16 MB at once

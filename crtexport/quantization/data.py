@@ -100,9 +100,11 @@ def _rows(batch: Batch, inputs: Sequence[PackageTensor], most: int) -> tuple[Bat
             hint=f"the data has {', '.join(batch) or 'nothing'}"
             + (f"; is {near[0]!r} meant? arrays go by the names of inputs" if near else ""),
         )
+    keys = [tensor.name if tensor.name in batch else key_of(tensor) for tensor in inputs]
+    if not isinstance(batch, StoredArrays):  # functions may yield lists
+        batch = {**batch, **{key: np.asarray(batch[key]) for key in keys}}
     shapes: dict[str, tuple[int, ...]] = {}
-    for tensor in inputs:
-        key = tensor.name if tensor.name in batch else key_of(tensor)
+    for tensor, key in zip(inputs, keys, strict=True):
         given = described_in(batch, key).shape
         if given and not given[0]:
             return ()
@@ -115,7 +117,7 @@ def _rows(batch: Batch, inputs: Sequence[PackageTensor], most: int) -> tuple[Bat
         )
         chosen = _evenly(max(counts), most) if fitting else None
         return bind_inputs(inputs, batch.reshaped(shapes, chosen)).rows
-    arrays = {key: np.asarray(batch[key]).reshape(shape) for key, shape in shapes.items()}
+    arrays = {key: batch[key].reshape(shape) for key, shape in shapes.items()}
     return bind_inputs(inputs, {**batch, **arrays}).rows
 
 

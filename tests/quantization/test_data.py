@@ -143,6 +143,7 @@ def test_samples_that_are_not_chosen_take_no_memory(tmp_path: Path) -> None:
         ("more", (1 << 40, 2, 4), "no input is called 'more'"),
         ("state", (1 << 40, 2, 5), r"state: the array has shape \(1099511627776, 2, 5\)"),
         ("state", (2, 1 << 40), r"state: the array has shape \(2, 1099511627776\)"),
+        ("state", (7, 2, 4), "no archive of arrays that can be read"),
     ],
 )
 def test_arrays_are_compared_before_they_are_read(
