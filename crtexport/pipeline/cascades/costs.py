@@ -88,6 +88,10 @@ class BandCosts:
         graph = turned
         self.graph, self._lower = graph, lower
         self._windows = [row_windows(graph, node) for node in graph.nodes]
+        self._paddings = [
+            paddings(graph, node, windows or {})
+            for node, windows in zip(graph.nodes, self._windows, strict=True)
+        ]
         self._known: dict[tuple[int, int], BandCost] = {}
         self._moves: dict[int, KernelTotals] = {}
         self._whole = [self._cost(number).instructions for number in range(len(graph.nodes))]
@@ -116,10 +120,9 @@ class BandCosts:
         by row."""
         return self._windows[number] or {}
 
-    def paddings(self, number: int) -> dict[int, Number]:
+    def paddings(self, number: int) -> Mapping[int, Number]:
         """Returns what rows of padding are full of that a node sees, by tensor."""
-        node = self.graph.nodes[number]
-        return paddings(self.graph, node, self._windows[number] or {})
+        return self._paddings[number]
 
     def rows(self, number: int) -> int:
         """Returns how many rows a node computes in all, or sums."""

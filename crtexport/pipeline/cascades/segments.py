@@ -57,6 +57,10 @@ class Segments:
         self, costs: BandCosts, outside: Collection[int], fed: tuple[int, int] | None = None
     ) -> None:
         self._costs, self._graph, self._outside = costs, costs.graph, outside
+        self._sizes = [
+            0 if number in outside else tensor.type.nbytes
+            for number, tensor in enumerate(self._graph.tensors)
+        ]
         self._fed = None if fed is None else fed[0]
         self._first = None if fed is None else fed[1]
         self._alive = _alive(self._graph)
@@ -137,14 +141,14 @@ class Segments:
         return sum(map(self._overhead, segment.nodes)) if segment.rows else 0.0
 
     def _whole(self, tensors: Collection[int]) -> int:
-        return sum(self._graph.type(t).nbytes for t in tensors if t not in self._outside)
+        return sum(self._sizes[tensor] for tensor in tensors)
 
     def _around(self, start: int, end: int) -> int:
         """Returns the bytes of whole tensors while a cascade runs; one result may lie over what
         dies."""
         before, after = self._alive[start], self._alive[end]
         shared = max((
-            min(self._whole((source,)), self._whole((output,)))
+            min(self._sizes[source], self._sizes[output])
             for source in before - after for output in after - before
         ), default=0)
         return self._whole(before | after) - shared
