@@ -89,7 +89,7 @@ class BandCosts:
         self.graph, self._lower = graph, lower
         self._windows = [row_windows(graph, node) for node in graph.nodes]
         self._paddings = [
-            paddings(graph, node, windows or {})
+            paddings(graph, node, windows) if windows else {}  # results of others may have no rows
             for node, windows in zip(graph.nodes, self._windows, strict=True)
         ]
         self._known: dict[tuple[int, int], BandCost] = {}
