@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from crtexport.ir.graph import Graph
+from crtexport.ir.ops import MaxPool2D, Relu, Tanh
 from crtexport.lowering.rows.bands import band
-from crtexport.pipeline.cascades import heights
+from crtexport.pipeline.cascades import heights, segments
 from crtexport.pipeline.cascades.costs import BandCosts
 from crtexport.pipeline.cascades.heights import choices
+from crtexport.pipeline.cascades.segments import Segment, Segments
 from crtexport.schedules.select.lower import Lowerer
 from tests.helpers import target_of
-from tests.lowering.rows.research import Layers
+from tests.lowering.rows.research import Layers, Q
 
 
 def blocks(size: int = 12) -> Graph:
@@ -92,3 +95,69 @@ def test_many_rows_cost_about_what_is_expected_of_few(board: str) -> None:
                 assert freedom.before <= exact.before + 16
                 assert freedom.after >= exact.after - 16
     assert expected  # else none were derived
+
+
+def drawn(rng: np.random.Generator) -> Graph:
+    """Layers that widen and narrow, some of them in place, some of them added to earlier ones."""
+    layers = Layers(1, 12, 12, 4, seed=int(rng.integers(100)))
+    for _ in range(rng.integers(5, 12)):
+        match rng.integers(5):
+            case 0:
+                layers.inverted(int(rng.integers(2, 7)) * 4, int(rng.choice([4, 8])))
+            case 1:
+                layers.x = layers.b.node(MaxPool2D((2, 2), (1, 1)), layers.x, quant=Q)
+            case 2:
+                layers.conv(int(rng.integers(2, 24)), int(rng.choice([1, 3])))
+            case 3:
+                layers.depthwise(3)
+            case _:
+                layers.x = layers.b.node(rng.choice([Relu(), Tanh()]), layers.x, quant=Q)
+    return layers.mean_and_dense(3)
+
+
+@pytest.mark.parametrize("longest", [3, 5, 96])
+def test_cascades_that_are_left_out_are_in_no_path(
+    longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "_LONGEST", longest)
+    rng = np.random.default_rng(longest)
+    left_out, cascades = 0, 0
+    for _ in range(5):
+        graph = drawn(rng)
+        costs = BandCosts(graph, graph, Lowerer(target_of("mps2_an386"), "balanced"))
+        outside = {*graph.inputs, *graph.outputs} if rng.integers(2) else set()
+        few = Segments(costs, outside)
+        with monkeypatch.context() as patch:
+            patch.setattr(Segments, "_needed", lambda *_: -1)
+            every = Segments(costs, outside)
+        least = every.least()
+        assert least is not None
+        assert least == few.least()
+        found = [segment for ended in every._by_end for segment in ended]
+        left_out += len(found) - sum(map(len, few._by_end))
+        for nbytes in {least, *(one.nbytes for one in found if one.nbytes > least)}:
+            path = few.within(nbytes)
+            assert path == every.within(nbytes)
+            cascades += any(segment.rows for segment in path)
+    assert cascades
+    assert left_out > 0 or longest > 50
+
+
+def test_networks_deeper_than_any_cascade_are_searched_in_no_pairs(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each of many equal layers needs what is alive between them, no cascade helps."""
+    tried: list[Segment] = []
+    add = Segments._add
+
+    def noting(self: Segments, segment: Segment) -> None:
+        tried.append(segment)
+        add(self, segment)
+
+    monkeypatch.setattr(Segments, "_add", noting)
+    layers = Layers(1, 8, 8, 2)
+    for _ in range(200):
+        layers.x = layers.b.node(Relu(), layers.x, quant=Q)
+    graph = layers.b.finish(layers.x)
+    Segments(BandCosts(graph, graph, Lowerer(target_of("mps2_an386"), "balanced")), graph.inputs)
+    assert len(tried) == 200

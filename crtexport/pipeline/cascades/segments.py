@@ -8,7 +8,8 @@ rings have at each step of a cascade of all nodes that can be computed row by ro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 from msgspec import Struct
@@ -74,11 +75,10 @@ class Segments:
             if self._fed is None or self._fed not in node.inputs:
                 self._add(self._single(number))
         self._largest = self.most()
-        for run in self._runs():
-            self._measure(run)
-            for start in run:
-                for segment in self._cascades(start, run.stop):
-                    self._add(segment)
+        runs = [*self._runs()]
+        needed = 0 if fed is not None else self._needed(runs)
+        for run in runs:
+            self._add_cascades(run, needed)
 
     def least(self) -> int | None:
         """Returns the bytes without which there is no path; None where there is none anyway."""
@@ -193,6 +193,39 @@ class Segments:
         filled.update(found)
         return True
 
+    def _needed(self, runs: Iterable[range]) -> int:
+        """Returns bytes that every path needs: those of nodes that no cascade computes, and what is
+        alive at one of so many neighbouring cuts that a cascade can't reach over all of them."""
+        reshape = [isinstance(node.op, Reshape) for node in self._graph.nodes]
+        cuts = [
+            0 if all(reshape[max(cut - 1, 0) : cut + 1]) else self._whole(alive)
+            for cut, alive in enumerate(self._alive)
+        ]
+        needed, start = 0, 0
+        for run in (*runs, range(len(reshape), len(reshape))):
+            alone = (self._bytes[number, number + 1] for number in range(start, run.start))
+            within = (
+                min(cuts[cut : cut + _LONGEST])
+                for cut in range(run.start + 1, run.stop - _LONGEST + 1)
+            )
+            needed = max(needed, cuts[run.start], cuts[run.stop], *alone, *within)
+            start = run.stop
+        return needed
+
+    def _add_cascades(self, run: range, needed: int) -> None:
+        """Adds the cascades of a run but those whose nodes take no more than ``needed`` one by one,
+        which are never better."""
+        large = run if self._fed is not None else [
+            number for number in run if self._bytes[number, number + 1] > needed
+        ]
+        if not large:
+            return
+        self._measure(run)
+        for start in range(run.start, large[-1] + 1):
+            with_large = large[bisect_left(large, start)] + 1
+            for segment in self._cascades(start, with_large, run.stop):
+                self._add(segment)
+
     def _measure(self, run: range) -> None:
         """Estimates what each ring of a cascade of all nodes of a run needs between the steps that
         use it, and how much more each node needs while it runs."""
@@ -234,8 +267,8 @@ class Segments:
     def _padded(self, tensor: int, run: range) -> bool:
         return any(tensor in self._costs.paddings(number) for number in run)
 
-    def _cascades(self, start: int, stop: int) -> Iterator[Segment]:
-        """Yields the cascades that begin with a node."""
+    def _cascades(self, start: int, first: int, stop: int) -> Iterator[Segment]:
+        """Yields the cascades that begin with a node and end between ``first`` and ``stop``."""
         made: set[int] = set()
         padded: set[int] = set()
         more, kept, fed = 0, 0, False
@@ -247,7 +280,9 @@ class Segments:
             kept += sum(self._kept.get(tensor, 0) for tensor in node.outputs)
             outputs = made & self._alive[end]
             fed = fed or self._fed in node.inputs
-            if not outputs or outputs & padded or not self._possible(start, end, outputs, fed=fed):
+            if end < first or not outputs or outputs & padded:
+                continue
+            if not self._possible(start, end, outputs, fed=fed):
                 continue
             rings = kept - sum(self._kept.get(tensor, 0) for tensor in outputs)
             around = self._around(start, end)
