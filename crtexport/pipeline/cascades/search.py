@@ -105,7 +105,7 @@ class CascadeSearch:
         return sorted(found, key=lambda cascades: (cascades.nbytes, cascades.instructions))
 
     def _by_bytes(self, most: int | None) -> Iterator[Cascades]:
-        nbytes, largest = self._segments.least(), self._segments.most()
+        nbytes, largest = self._segments.least, self._segments.most()
         if nbytes is not None and (cascades := self.within(nbytes, least=True)) is not None:
             yield cascades
         while nbytes is not None and (most is None or nbytes < most):
@@ -134,7 +134,7 @@ class CascadeSearch:
     def cheap(self, most: int, time: float) -> Iterator[Cascades]:
         """Yields cascades from ``most`` bytes down that take no more ``time`` than one whole tensor
         after another and so much, to where several take more."""
-        bound, nbytes, slow = self._segments.least(), most - 1, 0
+        bound, nbytes, slow = self._segments.least, most - 1, 0
         while bound is not None and slow < _SLOW:
             for least in (False, True) if nbytes <= bound else (False,):
                 cascades = self.within(nbytes, least=least, time=time)
@@ -153,7 +153,7 @@ class CascadeSearch:
         """Returns the cascades of least cost that need no more bytes, or hardly more; None where
         there are none. ``least``: those with as little memory as they can; ``time``: that which a
         cascade may take more than its nodes as a whole."""
-        most = self._segments.least()
+        most = self._segments.least
         if most is None:
             return None
         path = self._segments.within(max(nbytes, most))

@@ -8,6 +8,7 @@ rings have at each step of a cascade of all nodes that can be computed row by ro
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 
@@ -52,7 +53,8 @@ class Segment(Struct, frozen=True):
 class Segments:
     """All segments of a graph. ``outside`` are tensors that take no memory of the workspace.
     ``fed``: a tensor whose rows are given one after the other, and its first reader, with which a
-    cascade begins that reads all of them and makes none of the graph's outputs."""
+    cascade begins that reads all of them and makes none of the graph's outputs. ``least``: bytes
+    without which there is no path; None where there is none anyway."""
 
     def __init__(
         self, costs: BandCosts, outside: Collection[int], fed: tuple[int, int] | None = None
@@ -65,6 +67,7 @@ class Segments:
         self._fed = None if fed is None else fed[0]
         self._first = None if fed is None else fed[1]
         self._alive = _alive(self._graph)
+        self._alive_bytes = [self._whole(alive) for alive in self._alive]
         self._makers = {t: n for n, node in enumerate(self._graph.nodes) for t in node.outputs}
         self._kept: dict[int, int] = {}
         self._more = [0] * len(self._graph.nodes)
@@ -75,13 +78,14 @@ class Segments:
             if self._fed is None or self._fed not in node.inputs:
                 self._add(self._single(number))
         self._largest = self.most()
+        self._alone = self._single_bytes()
         runs = [*self._runs()]
-        needed = 0 if fed is not None else self._needed(runs)
+        needed = self._needed(runs)
         for run in runs:
             self._add_cascades(run, needed)
+        self.least = self._least()
 
-    def least(self) -> int | None:
-        """Returns the bytes without which there is no path; None where there is none anyway."""
+    def _least(self) -> int | None:
         best: list[int | None] = [0]
         for end in range(1, len(self._by_end)):
             best.append(min((
@@ -96,7 +100,7 @@ class Segments:
 
     def within(self, nbytes: int) -> list[Segment]:
         """Returns the segments, none of which needs more, with the fewest instructions; ``nbytes``
-        are :meth:`least` or more."""
+        are ``least`` or more."""
         best: list[tuple[float, Segment | None] | None] = [(0.0, None)]
         for end in range(1, len(self._by_end)):
             found: tuple[float, Segment | None] | None = None
@@ -143,15 +147,12 @@ class Segments:
     def _whole(self, tensors: Collection[int]) -> int:
         return sum(self._sizes[tensor] for tensor in tensors)
 
-    def _around(self, start: int, end: int) -> int:
-        """Returns the bytes of whole tensors while a cascade runs; one result may lie over what
-        dies."""
-        before, after = self._alive[start], self._alive[end]
-        shared = max((
-            min(self._sizes[source], self._sizes[output])
-            for source in before - after for output in after - before
-        ), default=0)
-        return self._whole(before | after) - shared
+    def _around(self, start: int, end: int, outputs: Collection[int]) -> int:
+        """Returns the bytes of whole tensors while a cascade runs that makes ``outputs``; one of
+        them may lie over what dies."""
+        dying = [self._sizes[tensor] for tensor in self._alive[start] - self._alive[end]]
+        made = max([self._sizes[tensor] for tensor in outputs])
+        return self._alive_bytes[end] + sum(dying) - min(max(dying, default=0), made)
 
     def _single(self, number: int) -> Segment:
         node, facts = self._graph.nodes[number], self._costs.lowered.nodes[number].facts
@@ -198,12 +199,12 @@ class Segments:
         alive at one of so many neighbouring cuts that a cascade can't reach over all of them."""
         reshape = [isinstance(node.op, Reshape) for node in self._graph.nodes]
         cuts = [
-            0 if all(reshape[max(cut - 1, 0) : cut + 1]) else self._whole(alive)
-            for cut, alive in enumerate(self._alive)
+            0 if all(reshape[max(cut - 1, 0) : cut + 1]) else nbytes
+            for cut, nbytes in enumerate(self._alive_bytes)
         ]
         needed, start = 0, 0
         for run in (*runs, range(len(reshape), len(reshape))):
-            alone = (self._bytes[number, number + 1] for number in range(start, run.start))
+            alone = (self._bytes.get((n, n + 1), 0) for n in range(start, run.start))
             within = (
                 min(cuts[cut : cut + _LONGEST])
                 for cut in range(run.start + 1, run.stop - _LONGEST + 1)
@@ -212,12 +213,14 @@ class Segments:
             start = run.stop
         return needed
 
+    def _single_bytes(self) -> list[float]:
+        """Returns what each node needs alone, any amount where it can't be computed so. A cascade
+        that needs as much as each of its nodes does alone is in no path: they take less time."""
+        return [self._bytes.get((n, n + 1), math.inf) for n in range(len(self._graph.nodes))]
+
     def _add_cascades(self, run: range, needed: int) -> None:
-        """Adds the cascades of a run but those whose nodes take no more than ``needed`` one by one,
-        which are never better."""
-        large = run if self._fed is not None else [
-            number for number in run if self._bytes[number, number + 1] > needed
-        ]
+        """Adds the cascades of a run that some path may have, each of which needs ``needed``."""
+        large = [number for number in run if self._alone[number] > needed]
         if not large:
             return
         self._measure(run)
@@ -268,25 +271,31 @@ class Segments:
         return any(tensor in self._costs.paddings(number) for number in run)
 
     def _cascades(self, start: int, first: int, stop: int) -> Iterator[Segment]:
-        """Yields the cascades that begin with a node and end between ``first`` and ``stop``."""
+        """Yields the cascades that begin with a node, end between ``first`` and ``stop``, and need
+        less than one of their nodes alone."""
         made: set[int] = set()
         padded: set[int] = set()
-        more, kept, fed = 0, 0, False
+        alone, more, kept, fed = 0.0, 0, 0, False
         for end in range(start + 1, min(stop, start + _LONGEST) + 1):
             node = self._graph.nodes[end - 1]
             made.update(node.outputs)
             padded.update(self._costs.paddings(end - 1))
+            alone = max(alone, self._alone[end - 1])
             more = max(more, self._more[end - 1])
-            kept += sum(self._kept.get(tensor, 0) for tensor in node.outputs)
-            outputs = made & self._alive[end]
+            kept += self._in_rings(node.outputs)
             fed = fed or self._fed in node.inputs
-            if end < first or not outputs or outputs & padded:
+            if end < first or self._alive_bytes[end] >= alone:
                 continue
-            if not self._possible(start, end, outputs, fed=fed):
+            outputs = made & self._alive[end]
+            if not outputs or outputs & padded or not self._possible(start, end, outputs, fed=fed):
                 continue
-            rings = kept - sum(self._kept.get(tensor, 0) for tensor in outputs)
-            around = self._around(start, end)
-            yield Segment(start, end, True, around, around + rings + more)
+            around = self._around(start, end, outputs)
+            nbytes = around + kept - self._in_rings(outputs) + more
+            if nbytes < alone:
+                yield Segment(start, end, True, around, nbytes)
+
+    def _in_rings(self, tensors: Collection[int]) -> int:
+        return sum([self._kept.get(tensor, 0) for tensor in tensors])
 
     def _takes_rows(self, start: int) -> bool:
         """Returns whether a cascade from a node on is that whose rows are given."""
