@@ -103,8 +103,8 @@ def report(
     measured: bool = False, inputs: Mapping[str, Array] | None = None,
     timeout: float = DEFAULT_TIMEOUT, **changes: Unpack[ExportChanges],
 ) -> Report:
-    """Returns a report: whether a model fits a board, and what each layer costs. For a package, the
-    report contains what its metadata says.
+    """Returns a report: whether a model fits a board, and what each layer costs. That of a package
+    is the same as that of its model, and takes no export.
 
     Instructions are estimated by the cost model. If ``measured`` is set, they are counted in the
     board's emulator, on ``inputs``, within ``timeout`` seconds. ``page`` is a file to write the

@@ -195,7 +195,7 @@ def _note_floats(out: Output, exported: driver.Exported) -> None:
     """Prints a note on stderr about floats that the board's processor computes in software."""
     if exported.target is None or computes_floats(exported.target.target):
         return
-    from crtexport.reports.soft_floats import soft_floats  # noqa: PLC0415
+    from crtexport.pipeline.summary.soft_floats import soft_floats  # noqa: PLC0415
 
     several = len(exported.models) > 1
     for model in exported.models:

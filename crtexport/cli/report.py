@@ -74,8 +74,8 @@ def command(
 ) -> None:
     """Report whether MODEL fits a board, and what each layer costs.
 
-    Instructions are estimated, or with --measure counted in the board's emulator. For a PACKAGE,
-    the report contains what its metadata says: sizes, but no instructions.
+    Instructions are estimated, or with --measure counted in the board's emulator. The report of a
+    PACKAGE is the same as that of its model, and takes no export.
     """
     if input_file is not None and not measured:
         raise click.UsageError("--input goes with --measure")
@@ -95,7 +95,7 @@ def command(
     )
     words = command_words(context, path)
     with out.steps() as step:
-        step(f"measure {path.name}" if measured else f"export {path.name}")
+        step(f"{'measure' if measured else 'read' if package else 'export'} {path.name}")
         made = packages.report(path, words) if package else _of_model(
             path, DEFAULT_BOARD if board is None else board, input_file, timeout, claims, words,
             chosen, measured=measured,

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from crtexport.cli.output import Output
 from crtexport.pipeline.result import Exported
-from crtexport.reports.figures import Layer, MemoryUse, Report, Totals
-from crtexport.reports.layers import layers_of, total_instructions, total_macs
+from crtexport.pipeline.summary.layers import total_instructions, total_macs
+from crtexport.pipeline.summary.records import Layer
+from crtexport.reports.figures import MemoryUse, Report, Totals
 from crtexport.reports.memories import memories
 from crtexport.schedules.select.cost_model import machine_for
-from crtexport.support.errors import CrtExportError
 
 _COSTLIEST = 3
 
@@ -55,14 +55,11 @@ def show_export(out: Output, exported: Exported) -> None:
     if used:
         without = " (without code, which isn't compiled yet)" if exported.emit == "c" else ""
         out.line(f"memory of the board{without}: {', '.join(used)}")
-    for model in [exported] if len(exported.models) == 1 else exported.models:
+    known = machine_for(board.target) is not None
+    for model, summary in zip(exported.models, exported.summaries, strict=True):
         whose = f"{model.artifact.module}, " if len(exported.models) > 1 else ""
-        try:
-            layers = layers_of(model, board, None)
-        except CrtExportError:  # calls that can't be matched with layers; the export is fine
-            continue
-        known = machine_for(board.target) is not None
-        macs = total_macs(layers)
+        layers = () if summary is None else summary.layers
+        macs = total_macs(layers) if summary is not None else None
         if macs is not None:
             _show_costs(
                 out, f"{whose}one inference", "about ", macs,

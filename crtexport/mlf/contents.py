@@ -15,7 +15,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ExternalModule
 from crtexport.mlf import layout
 from crtexport.mlf.devices import containers
-from crtexport.mlf.metadata import json_bytes
+from crtexport.mlf.metadata import json_bytes, short_json_bytes
 from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.plan.model import Plan, Space, Step
 from crtexport.support.errors import CrtExportError
@@ -50,8 +50,9 @@ class PackageInfo(TypedDict):
 
 
 class ModelInfo(TypedDict, total=False):
-    """Facts about one of the models. ``plan`` is :func:`plan_data`; ``channels`` has the fields of
-    metadata's LayerChannels, ``decisions`` those of its Decision, ``tuning`` those of Tuning."""
+    """Facts about one of the models. ``plan`` is :func:`plan_data`, ``network`` what reports show;
+    ``channels`` has the fields of metadata's LayerChannels, ``decisions`` those of its Decision,
+    ``tuning`` those of Tuning."""
 
     optimize: str
     llvm_options: tuple[str, ...]
@@ -59,6 +60,7 @@ class ModelInfo(TypedDict, total=False):
     source: str
     source_sha256: str
     plan: Mapping[str, Any]
+    network: Mapping[str, Any]
     channels: tuple[dict[str, Any], ...]
     decisions: tuple[dict[str, Any], ...]
     tuning: Mapping[str, Any]
@@ -95,9 +97,14 @@ class PackageContents(Struct, frozen=True):
 
     def plan_file(self, model: ModelContents) -> str | None:
         """Returns the path of the memory plan of ``model`` in the package, None without one."""
-        if "plan" not in model.info:
-            return None
-        return layout.plan(model.artifact.module, only_model=len(self.models) == 1)
+        return self._file(model, layout.PLAN) if "plan" in model.info else None
+
+    def network_file(self, model: ModelContents) -> str | None:
+        """Returns the path of the summary of the network of ``model``, None without one."""
+        return self._file(model, layout.NETWORK) if "network" in model.info else None
+
+    def _file(self, model: ModelContents, name: str) -> str:
+        return layout.of_model(model.artifact.module, name, only_model=len(self.models) == 1)
 
 
 def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
@@ -230,6 +237,9 @@ def member_files(contents: PackageContents) -> dict[str, Blob]:
         plan = contents.plan_file(model)
         if plan is not None:
             files[plan] = json_bytes(dict(model.info["plan"]))
+        network = contents.network_file(model)
+        if network is not None:
+            files[network] = short_json_bytes(dict(model.info["network"]))
     for name, text in contents.sources.items():
         files[layout.source(name)] = text.encode("utf-8")
     if not contents.sources:

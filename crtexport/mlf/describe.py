@@ -181,6 +181,7 @@ def _module_section(model: ModelContents, contents: PackageContents) -> metadata
             for entry in artifact.registry
         ),
         plan=contents.plan_file(model),
+        network=contents.network_file(model),
         channels=tuple(
             metadata.ChannelsEntry(**{**layer, "layer": text(layer["layer"])})
             for layer in info.get("channels", ())

@@ -19,7 +19,8 @@ RUNTIME_INCLUDE_DIR = "runtime/include"
 OWN_DIR = "crtexport"
 BOARD = "crtexport/board.json"
 OFFLOAD = "crtexport/devices.offload"
-PLAN = "crtexport/plan.json"
+PLAN = "plan.json"
+NETWORK = "network.json"
 
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp")
 OBJECT_SUFFIX = ".o"
@@ -63,9 +64,9 @@ def bundle(number: int) -> str:
     return f"{OWN_DIR}/device_{number}.ccob"
 
 
-def plan(module: str, *, only_model: bool) -> str:
-    """Returns the path of a model's memory plan; ``only_model``: it is the package's only model."""
-    return PLAN if only_model else f"{OWN_DIR}/{module}/plan.json"
+def of_model(module: str, name: str, *, only_model: bool) -> str:
+    """Returns the path of a model's PLAN or NETWORK; ``only_model``: the package has no other."""
+    return f"{OWN_DIR}/{name}" if only_model else f"{OWN_DIR}/{module}/{name}"
 
 
 def runtime_header(relative: str) -> str:

@@ -294,6 +294,7 @@ class ModuleSection(_Record, frozen=True, kw_only=True):
     devices: tuple[DeviceContext, ...] = ()
     registry: tuple[RegisteredEntry, ...]
     plan: str | None = None
+    network: str | None = None
     channels: tuple[ChannelsEntry, ...] = ()
     decisions: tuple[DecisionEntry, ...] = ()
     libraries: tuple[LibraryEntry, ...] = ()
@@ -442,6 +443,11 @@ def json_bytes(data: Json) -> bytes:
     # With indent=, the json module uses its slow encoder, which is written in Python.
     text = indented(json.dumps(data, allow_nan=False), indent=2)
     return f"{text}\n".encode("ascii")
+
+
+def short_json_bytes(data: Json) -> bytes:
+    """Returns JSON text without spaces, ASCII, in the order of ``data``."""
+    return f"{json.dumps(data, allow_nan=False, separators=(',', ':'))}\n".encode("ascii")
 
 
 def parse(content: bytes, where: str) -> tuple[Metadata, Json]:

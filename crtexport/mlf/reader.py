@@ -222,6 +222,12 @@ class Package(Struct, frozen=True):
         section = self.module_section
         return self._json(section.plan) if section and section.plan else None
 
+    @property
+    def network_data(self) -> Json | None:
+        """Returns the summary of the network; None where the exporter didn't store one."""
+        section = self.module_section
+        return self._json(section.network) if section and section.network else None
+
     def interface(self, tensor: PackageTensor) -> Interface:
         """Returns an input or output with its C name and type. Raises CrtExportError where the
         metadata lacks them, or contradicts them."""

@@ -310,7 +310,7 @@ def export(
     usage = usage_of(artifacts, 0, options.const_inputs)
     check_budget(target_board, usage, _known_boards())
     say(f"generate {generator.emit}")
-    packing = _packed(prepared, target_board, generator, tuned, proofs, options, compiled)
+    packing = _packed(prepared, graphs, target_board, generator, tuned, proofs, options, compiled)
     usage = replace(usage, code=packing.code_size)
     check_budget(target_board, usage, _known_boards())
     path = Path(output or default_name(artifacts, target_board.name))
@@ -319,13 +319,15 @@ def export(
     say("package")
     packing.write(path, written)
     return Exported(
-        path, target_board.name, generator.emit, prepared, tuple(graphs), usage, target_board
+        path, target_board.name, generator.emit, prepared, tuple(graphs), packing.summaries, usage,
+        target_board,
     )
 
 
 def _packed(
-    prepared: Sequence[Prepared], board: Board, generator: Generator, tuned: ByRecord | None,
-    proofs: Sequence[Proof], options: ExportOptions, compiled: Counted | None,
+    prepared: Sequence[Prepared], read: Sequence[Graph], board: Board, generator: Generator,
+    tuned: ByRecord | None, proofs: Sequence[Proof], options: ExportOptions,
+    compiled: Counted | None,
 ) -> PackageBuilder:
     """Returns the contents of a package; the proofs are made while LLVM works."""
     artifacts = [one.artifact for one in prepared]
@@ -335,7 +337,7 @@ def _packed(
         # While LLVM works: importing it takes as long as the code of a small network.
         from crtexport.pipeline.package_contents import PackageBuilder  # noqa: PLC0415
 
-        packing = PackageBuilder(prepared, board, generator, tuned)
+        packing = PackageBuilder(prepared, read, board, generator, tuned, options)
         packing.add(finish(packing.look), device_bundle=options.device_bundle)
     return packing
 

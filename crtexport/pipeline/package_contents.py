@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from crtexport.artifact.byte_sources import Blob
@@ -22,6 +23,7 @@ from crtexport.firmware.elf_abi import read_abi
 from crtexport.firmware.external import ExternalFiles
 from crtexport.firmware.link_inputs import joined_files
 from crtexport.ir import text as graph_text
+from crtexport.ir.graph import Graph
 from crtexport.mlf.contents import (
     ModelContents,
     ModelInfo,
@@ -32,8 +34,10 @@ from crtexport.mlf.contents import (
 from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.mlf.writer import Progress, write_package
 from crtexport.pipeline.codegen import Code, Generator
-from crtexport.pipeline.options import Emit
+from crtexport.pipeline.options import Emit, ExportOptions
 from crtexport.pipeline.result import Prepared
+from crtexport.pipeline.summary.records import NetworkSummary
+from crtexport.pipeline.summary.summarize import summary_of
 from crtexport.support.errors import CrtExportError
 from crtexport.support.resources import templates_dir
 
@@ -44,18 +48,27 @@ if TYPE_CHECKING:
 class PackageBuilder:
     """A package in the making: begun with what is known before there is code.
 
-    ``tuned``: what chose the variants of kernels by measurements.
+    ``read`` are the networks as imported; ``tuned``: what chose the variants of kernels by
+    measurements. ``summaries`` are those of the networks, None where calls can't be
+    matched with layers.
     """
 
     code_size = 0
     """Bytes of our own objects' code."""
 
     def __init__(
-        self, prepared: Sequence[Prepared], board: Board, generator: Generator,
-        tuned: ByRecord | None,
+        self, prepared: Sequence[Prepared], read: Sequence[Graph], board: Board,
+        generator: Generator, tuned: ByRecord | None, options: ExportOptions,
     ) -> None:
         self._board, self._generator = board, generator
-        self._models = tuple(_model(one, generator, tuned) for one in prepared)
+        self.summaries = tuple(
+            _summary(one, graph, board, options)
+            for one, graph in zip(prepared, read, strict=True)
+        )
+        self._models = tuple(
+            _model(one, summary, generator, tuned)
+            for one, summary in zip(prepared, self.summaries, strict=True)
+        )
         self._contents: PackageContents | None = None
         self._facts: dict[str, ObjectFacts] = {}
 
@@ -101,7 +114,19 @@ class PackageBuilder:
         write_package(path, self.contents, progress)
 
 
-def _model(prepared: Prepared, generator: Generator, tuned: ByRecord | None) -> ModelContents:
+def _summary(
+    prepared: Prepared, read: Graph, board: Board, options: ExportOptions
+) -> NetworkSummary | None:
+    try:
+        return summary_of(prepared, read, board, options)
+    except CrtExportError:  # calls that can't be matched with layers; the code is fine
+        return None
+
+
+def _model(
+    prepared: Prepared, summary: NetworkSummary | None, generator: Generator,
+    tuned: ByRecord | None,
+) -> ModelContents:
     graph = prepared.graph
     info = ModelInfo(
         optimize=generator.optimize, numerics=graph.numerics.value, source=graph.source,
@@ -110,6 +135,8 @@ def _model(prepared: Prepared, generator: Generator, tuned: ByRecord | None) -> 
         channels=tuple(asdict(layer) for layer in prepared.channels),
         decisions=tuple(asdict(decision) for decision in prepared.decisions),
     )
+    if summary is not None:
+        info["network"] = to_builtins(summary)
     if tuned is not None:
         info["tuning"] = {"sha256": tuned.sha256, "layers": tuned.layers(prepared.lowered)}
     return ModelContents(

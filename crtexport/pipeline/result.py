@@ -16,6 +16,7 @@ from crtexport.ir.graph import Graph
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.passes.channels import LayerChannels
 from crtexport.pipeline.options import Emit, Io
+from crtexport.pipeline.summary.records import NetworkSummary
 from crtexport.plan.model import Plan
 from crtexport.support.errors import CrtExportError
 from crtexport.support.short import line, sizes, table
@@ -59,14 +60,16 @@ class Prepared(Struct, frozen=True):
 
 class Exported(Struct, frozen=True):
     """The result of an export: the package's path, and the models in it, in their order; ``read``
-    are their networks as imported. ``usage`` is what all of them take of the board ``target``; of C
-    sources without their code."""
+    are their networks as imported, and ``summaries`` what the package says of them (None where
+    calls can't be matched with layers). ``usage`` is what all of them take of the board ``target``;
+    of C sources without their code."""
 
     path: Path
     board: str
     emit: Emit
     models: tuple[Prepared, ...]
     read: tuple[Graph, ...] = ()
+    summaries: tuple[NetworkSummary | None, ...] = ()
     usage: Usage = Usage()
     target: Board | None = None
 

@@ -21,9 +21,9 @@ from crtexport.firmware.spent import Cycles, Misses
 from crtexport.ir.macs import macs
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Emit, Optimize
+from crtexport.pipeline.summary.sites import CallSite
 from crtexport.reports.measure import MeasuredCall, MeasuredExport, MeasureSetting, measure
 from crtexport.reports.peers import PeerFigure, figures_for
-from crtexport.reports.trace import CallSite
 from crtexport.support.short import line, sizes, table
 from crtexport.support.target import Flash
 

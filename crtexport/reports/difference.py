@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from crtexport.firmware.sizes import parse_size
-from crtexport.reports.figures import Layer, Report
+from crtexport.pipeline.summary.records import Layer
+from crtexport.reports.figures import Report
 from crtexport.support.errors import CrtExportError
 from crtexport.support.short import count, line, table
 

@@ -1,8 +1,7 @@
 """The data of one report, which ``crtexport report --json`` prints and ``crtexport diff`` reads.
 
 The format is stable: a later version may add keys, and raises VERSION where one changes its
-meaning. Sizes are bytes; None stands for what isn't known. A package doesn't contain the network,
-so its report has no steps and tensors, and neither multiply-accumulates nor instructions.
+meaning. Sizes are bytes; None stands for what isn't known.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from crtexport.firmware.spent import Cycles
+from crtexport.pipeline.summary.records import Finding, Layer, ReportedStep, ReportedTensor
 from crtexport.reports.peers import PeerFigure
 from crtexport.support.errors import CrtExportError
 from crtexport.support.schema import InvalidDataError, record
@@ -95,105 +95,6 @@ class Totals(Struct, frozen=True):
     instructions: int | None
     instructions_are: Literal["counted", "estimated", "unknown"]
     cycles: Cycles | None = None
-
-
-class Quantized(Struct, frozen=True):
-    """real = scale * (stored - zero point). ``low`` and ``high`` are the smallest and the largest
-    real value that can be stored; if there are several ``channels``, each with a scale of its own,
-    in any of them."""
-
-    scale: tuple[float, ...]
-    zero_point: tuple[int, ...]
-    low: float
-    high: float
-    channels: int = 1
-
-
-class ReportedTensor(Struct, frozen=True):
-    """A tensor that isn't constant. ``space`` is the memory that it is in: "input" or "output"
-    (buffers of the caller), "workspace", "state", or "none". It lies at byte ``offset`` of pool
-    ``pool``. It is live from step ``first`` to step ``last``; -1 stands for the time before the
-    first step, the number of steps for the time after the last."""
-
-    id: int
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    bytes: int
-    space: str
-    pool: int
-    offset: int
-    first: int
-    last: int
-    quantization: Quantized | None = None
-
-
-class ReportedScratch(Struct, frozen=True):
-    """Workspace that only one step uses: ``bytes`` from ``offset`` on, in pool ``pool``."""
-
-    pool: int
-    offset: int
-    bytes: int
-
-
-class ReportedStep(Struct, frozen=True):
-    """A node of the exported network, in the order of execution. ``view``: no code runs, since the
-    output is the same bytes as the input. ``in_place``: pairs (output, input) of tensors that share
-    bytes, by their ids. ``row_by_row``: a cascade, several layers that are computed row by row."""
-
-    name: str
-    operator: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    view: bool = False
-    scratch: ReportedScratch | None = None
-    in_place: tuple[tuple[int, int], ...] = ()
-    row_by_row: bool = False
-
-
-class Layer(Struct, frozen=True):
-    """A call of a kernel in ``step``.
-
-    ``dtype`` and ``shape`` are those of its output. ``code``, ``weights`` and ``tables`` are bytes,
-    counted at the first layer that uses them. ``kernel`` is the function's symbol, ``variant`` the
-    schedule that was selected from ``candidates`` many. ``by`` is "crtexport", or the accelerator
-    that computes the layer. ``macs``, ``instructions`` and ``cycles`` are sums over all ``runs`` of
-    an inference; if ``runs`` is None, because branches or loops decide, they are of one run.
-    ``cycles`` as in :class:`Totals`."""
-
-    step: int
-    name: str
-    operator: str
-    dtype: str
-    shape: tuple[int, ...]
-    macs: int | None
-    instructions: int | None
-    runs: int | None
-    code: int | None
-    weights: int
-    tables: int
-    kernel: str
-    variant: str
-    candidates: int
-    by: str
-    fused: tuple[str, ...] = ()
-    cycles: Cycles | None = None
-
-    @property
-    def flash(self) -> int:
-        """Returns all bytes of flash that are known."""
-        return (self.code or 0) + self.weights + self.tables
-
-
-FindingKind = Literal["fused", "removed", "pruned", "offloaded", "refused", "float", "warning"]
-
-
-class Finding(Struct, frozen=True):
-    """A change of the network (``what``: the layer) and its reason, or a warning."""
-
-    kind: FindingKind
-    what: str
-    why: str
 
 
 class Reproduce(Struct, frozen=True):

@@ -23,14 +23,14 @@ from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Exported
 from crtexport.pipeline.options import DEFAULTS, ExportOptions
-from crtexport.reports.trace import (
+from crtexport.pipeline.summary.sites import (
     CallSite,
     Executed,
     call_sites,
-    executed,
     merged_rows,
     static_runs,
 )
+from crtexport.reports.trace import executed
 from crtexport.schedules.select.choose import Choose
 
 

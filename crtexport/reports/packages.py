@@ -1,26 +1,22 @@
-"""The report of a package, from its metadata.
-
-A package has code, constants, sizes and the changes that the export made, but not the network. So
-shapes, multiply-accumulates and lifetimes of tensors are only in reports of models.
-"""
+"""The report of a package, which has a summary of its network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from crtexport.firmware.board import Board, Usage
+from msgspec.structs import replace
+
+from crtexport.firmware.board import Board
 from crtexport.firmware.package import board_from_package
-from crtexport.mlf.metadata import CrtexportSection, ModuleSection
-from crtexport.mlf.reader import Package, PackageTensor, open_package
+from crtexport.mlf.layout import NETWORK
+from crtexport.mlf.reader import Package, open_package
+from crtexport.pipeline.summary.records import NetworkSummary
 from crtexport.reports import figures
-from crtexport.reports.findings import pruned, warnings
+from crtexport.reports.assemble import ReportParts, assemble
 from crtexport.reports.function_sizes import function_sizes
-from crtexport.reports.memories import memories
-from crtexport.reports.network import quantized_range
-from crtexport.reports.peers import figures_for, provenance
-from crtexport.reports.shown import ShownReport
 from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import InvalidDataError, record
 
 
 def report(path: Path, command: str = "") -> figures.Report:
@@ -33,113 +29,55 @@ def report(path: Path, command: str = "") -> figures.Report:
             f"a report is of one model; the package has {', '.join(package.modules)}",
             location=str(path), hint="`crtexport report MODEL --board NAME` makes one of each",
         )
+    return assemble(replace(parts_of(package, board_from_package(package)), command=command))
+
+
+def parts_of(package: Package, board: Board) -> ReportParts:
+    """Returns the sources of a report of a package with one model, on ``board``. Raises
+    CrtExportError for a package of another exporter, and for a damaged one."""
     own, section = package.described, package.own_section
-    board = board_from_package(package)
-    totals = _totals(package, own, section, board)
-    used_memories = memories(board, _usage(own, totals))
-    peers = figures_for(own.source_sha256, board.name)
-    return ShownReport(
-        crtexport=section.version,
-        model=figures.ReportedModel(
-            package.module, own.source, own.source_sha256, own.numerics
-        ),
-        board=figures.ReportedBoard(board.name, board.description, board.cpu.name, board.hosted),
-        fits=None if board.hosted else all(one.used <= one.size for one in used_memories),
-        memories=used_memories,
-        totals=totals,
-        pools=(
-            figures.MemoryContent(
-                "memory" if board.hosted else board.placement.workspace, own.workspace.bytes
-            ),
-            *(figures.MemoryContent(part.memory, part.bytes) for part in own.workspace.spilled),
-        ),
-        steps=(), layers=tuple(_layers(package, section)),
-        tensors=(*_tensors(package.inputs, "input"), *_tensors(package.outputs, "output")),
-        peers=peers, sources={figure.source: provenance(figure) for figure in peers},
-        findings=(*warnings(section.emit, used_memories, totals), *_findings(own)),
-        reproduce=figures.Reproduce(
-            command=command, emit=section.emit, optimize=own.optimize, options={},
-            llvm_options=own.llvm_options, tools=section.tools,
-        ),
+    return ReportParts(
+        section, own, _network(package), None if section.emit == "c" else function_sizes(package),
+        board,
     )
 
 
-def _totals(
-    package: Package, own: ModuleSection, section: CrtexportSection, board: Board
-) -> figures.Totals:
-    code, other = None, 0
-    if section.emit == "llvm":
-        sections = [one.sections for one in section.objects.values()]
-        code = sum(size for one in sections for name, size in one.items() if "text" in name)
-        kept = (".bss", ".data", ".lbss")
-        other = sum(size for one in sections for name, size in one.items() if name not in kept)
-        other = max(other - code - own.constants_bytes, 0)
-    handed = (*package.inputs, *package.outputs) if own.io == "caller" else ()
-    io = sum(tensor.nbytes for tensor in handed)
-    workspace = own.workspace.together
-    workspace += 0 if own.image_buffer is None else own.image_buffer.bytes
-    stack = 0 if board.hosted else board.stack_size
-    return figures.Totals(
-        flash=(code or 0) + own.constants_bytes + other, code=code, weights=own.constants_bytes,
-        tables=0, other=other, ram=workspace + own.state.bytes + io + stack, workspace=workspace,
-        state=own.state.bytes, io=io, stack=stack, stack_measured=None, macs=None,
-        instructions=None, instructions_are="unknown",
-    )
-
-
-def _usage(own: ModuleSection, totals: figures.Totals) -> Usage:
-    spilled = tuple((part.memory, part.bytes) for part in own.workspace.spilled)
-    return Usage(
-        constants=own.constants_bytes, code=totals.code or 0, other=totals.other, io=totals.io,
-        workspace=totals.workspace + totals.state - sum(size for _, size in spilled),
-        spilled=spilled,
-    )
-
-
-def _layers(package: Package, section: CrtexportSection) -> Iterator[figures.Layer]:
-    """Yields the layers in the order of the plan; of layers that share a kernel, the first has the
-    bytes of its code."""
-    order = {name: number for number, name in enumerate(_planned(package))}
-    found = [
-        (layer.partition(": ")[0], kernel.symbol)
-        for one in section.objects.values() for kernel in one.kernels for layer in kernel.layers
-    ]
-    code, seen = function_sizes(package), set[str]()
-    for name, symbol in sorted(found, key=lambda pair: order.get(pair[0], len(order))):
-        yield figures.Layer(
-            step=-1, name=name, operator="", dtype="", shape=(), macs=None, instructions=None,
-            runs=None, code=0 if symbol in seen else code.get(symbol, 0), weights=0, tables=0,
-            kernel=symbol, variant="", candidates=0, by="crtexport",
+def _network(package: Package) -> NetworkSummary:
+    data = package.network_data
+    if data is None:
+        raise CrtExportError(
+            "the package doesn't describe its network", location=str(package.path),
+            hint="export the model again, or report on the model instead",
         )
-        seen.add(symbol)
+    try:
+        network = record(NetworkSummary, data, "ignore")
+    except InvalidDataError as error:
+        keys = ".".join(map(str, error.problems[0].path))
+        raise _damaged(package, error.problems[0].text, keys) from error
+    for key, holds in _facts(network, 1 + len(package.described.workspace.spilled)):
+        if not holds:
+            raise _damaged(package, "the entries contradict each other", key)
+    return network
 
 
-def _planned(package: Package) -> Iterator[str]:
-    """Yields the names of the plan's nodes; none if the package has no plan."""
-    steps = (package.plan_data or {}).get("steps")
-    for step in steps if isinstance(steps, list) else ():
-        if isinstance(step, dict) and isinstance(step.get("node"), str):
-            yield step["node"]
+def _damaged(package: Package, problem: str, keys: str) -> CrtExportError:
+    return CrtExportError(
+        f"the summary of the network is damaged: {problem}",
+        location=(str(package.path), NETWORK, keys), hint="export the model again",
+    )
 
 
-def _tensors(
-    tensors: tuple[PackageTensor, ...], space: str
-) -> Iterator[figures.ReportedTensor]:
-    for number, tensor in enumerate(tensors):
-        quant = tensor.quantization
-        yield figures.ReportedTensor(
-            id=number, name=tensor.name, dtype=tensor.dtype, shape=tensor.shape or (),
-            bytes=tensor.nbytes, space=space, pool=0, offset=0, first=-1, last=-1,
-            quantization=None if quant is None else quantized_range(
-                tensor.dtype, quant.scale, quant.zero_point
-            ),
+def _facts(network: NetworkSummary, pools: int) -> Iterator[tuple[str, bool]]:
+    """Yields whether facts hold that reports rely on, with the keys of entries; the workspace has
+    so many ``pools``."""
+    count = len(network.steps)
+    for number, step in enumerate(network.steps):
+        yield f"steps.{number}.scratch", step.scratch is None or step.scratch.pool < pools
+    for number, layer in enumerate(network.layers):
+        yield f"layers.{number}.step", -1 <= layer.step < count
+    for number, tensor in enumerate(network.tensors):
+        yield f"tensors.{number}", -1 <= tensor.first <= tensor.last <= count
+        yield f"tensors.{number}.pool", tensor.pool < pools
+        yield f"tensors.{number}.quantization", tensor.quantization is None or (
+            0 < len(tensor.quantization.scale) == len(tensor.quantization.zero_point)
         )
-
-
-def _findings(own: ModuleSection) -> Iterator[figures.Finding]:
-    for layer in own.channels:
-        if layer.inputs[0] != layer.inputs[1] or layer.outputs[0] != layer.outputs[1]:
-            yield pruned(layer)
-    for decision in own.decisions:
-        kind: figures.FindingKind = "offloaded" if decision.function else "refused"
-        yield figures.Finding(kind, decision.layer, decision.reason or decision.accelerator)

@@ -17,7 +17,7 @@ from crtexport.pipeline.cascades.search import CascadeSearch, Made
 from crtexport.pipeline.layouts import LaidOut, Surroundings, bearable, searched, usual
 from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
 from crtexport.pipeline.result import Prepared, usage_of
-from crtexport.reports.layers import layers_of, total_instructions
+from crtexport.pipeline.summary.layers import layers_of, total_instructions
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.errors import CrtExportError
 from crtexport.support.short import count, line, table

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crtexport.ir.ops import Abs, Add, Conv2D, Pad, Relu, Reshape
+from crtexport.mlf.reader import Package, open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
+from crtexport.pipeline.summary.records import Finding
 from crtexport.reports import figures, packages
 from crtexport.reports.collect import report
 from crtexport.reports.figures import Report
@@ -79,16 +82,53 @@ def test_a_page_asks_for_nothing_and_is_the_same_each_time(digits: Report) -> No
     assert "digits" in text
 
 
-def test_what_is_not_known_is_said(digits: Report, tmp_path: Path) -> None:
+def test_what_is_not_known_is_said(digits: Report) -> None:
     sources = render(report(MeasureSetting(DIGITS, BOARD, ExportOptions(emit="c"))))
     assert "nothing has compiled the C sources" in sources
+    assert "nothing has compiled" not in render(digits)
+
+
+def test_the_page_of_a_package_is_that_of_its_model(digits: Report, tmp_path: Path) -> None:
     made = driver.export(DIGITS, board=BOARD, output=tmp_path / "x.tar")
-    package = render(packages.report(made.path))
-    check_harmless(package)
-    assert "A package doesn't contain the network" in package
-    assert "A package doesn't distinguish weights from tables" in package
-    for words in ("nothing has compiled", "A package"):
-        assert words not in render(digits)
+    package = packages.report(made.path, "crtexport report model.json")
+    assert render(package) == render(digits)
+
+
+def places(data: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
+    """Yields the paths of all values inside JSON data."""
+    entries = data.items() if isinstance(data, dict) else (
+        enumerate(data) if isinstance(data, list) else ()
+    )
+    for key, value in entries:
+        yield (*path, key)
+        yield from places(value, (*path, key))
+
+
+def test_a_damaged_summary_is_refused_or_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of value is replaced by others, also where the package's hashes are right."""
+    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "x.tar")
+    text = json.dumps(open_package(made.path).network_data)
+    rng = np.random.default_rng(7)
+    refused, shown = list[str](), 0
+    found = [*places(json.loads(text))]
+    for number in rng.choice(len(found), 60, replace=False):
+        data = json.loads(text)
+        *path, last = found[number]
+        inner = functools.reduce(lambda value, key: value[key], path, data)
+        inner[last] = (None, -2, 0, 10**6, 1 << 70, 0.5, "x", [], {}, EVIL)[rng.integers(10)]
+        monkeypatch.setattr(Package, "network_data", data)
+        try:
+            check_harmless(render(packages.report(made.path)))
+            shown += 1
+        except CrtExportError as error:
+            refused.append(str(error))
+    assert min(len(refused), shown) > 10
+    assert all("the summary of the network is damaged" in said for said in refused)
+    monkeypatch.setattr(Package, "network_data", None)
+    with pytest.raises(CrtExportError, match="doesn't describe its network"):
+        packages.report(made.path)
 
 
 def test_diff_reads_pages(digits: Report, tmp_path: Path) -> None:
@@ -103,7 +143,7 @@ def test_names_from_models_are_only_text(digits: Report, tmp_path: Path) -> None
         layers=tuple(replace(one, name=EVIL, operator=EVIL, by=EVIL) for one in digits.layers),
         steps=tuple(replace(one, name=EVIL, operator=EVIL) for one in digits.steps),
         tensors=tuple(replace(one, name=EVIL) for one in digits.tensors),
-        findings=(figures.Finding("warning", EVIL, EVIL), figures.Finding("fused", EVIL, EVIL)),
+        findings=(Finding("warning", EVIL, EVIL), Finding("fused", EVIL, EVIL)),
         reproduce=replace(digits.reproduce, command=EVIL, options={EVIL: EVIL}),
         sources={EVIL: EVIL},
     )
@@ -180,8 +220,8 @@ def test_layers_that_run_row_by_row_are_marked(tmp_path: Path) -> None:
 
 
 def test_findings_of_one_reason_are_one_row(digits: Report) -> None:
-    same = [figures.Finding("removed", f"operator {n}", "as it is") for n in range(9)]
-    text = render(replace(digits, findings=(*same, figures.Finding("removed", "last", "else"))))
+    same = [Finding("removed", f"operator {n}", "as it is") for n in range(9)]
+    text = render(replace(digits, findings=(*same, Finding("removed", "last", "else"))))
     assert "operator 0, operator 1, operator 2 and 6 more" in text
     assert "Removed operators <span>10</span>" in text
 

@@ -21,7 +21,8 @@ from crtexport.firmware.board import load_board
 from crtexport.firmware.run import WatchedCall
 from crtexport.firmware.spent import Spent
 from crtexport.pipeline import driver
-from crtexport.reports.trace import Executed, call_sites, executed
+from crtexport.pipeline.summary.sites import Executed, call_sites
+from crtexport.reports.trace import executed
 from crtexport.support.errors import CrtExportError
 from tests.control.networks import NETWORKS
 

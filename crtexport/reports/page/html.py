@@ -15,7 +15,8 @@ import jinja2
 import markupsafe
 from msgspec import Struct
 
-from crtexport.reports.figures import Finding, Layer, Report, costliest, to_data
+from crtexport.pipeline.summary.records import Finding, Layer
+from crtexport.reports.figures import Report, costliest, to_data
 from crtexport.reports.page import words
 from crtexport.reports.page.rail import ROW, RailLine, rail
 from crtexport.reports.page.ranges import ranges
@@ -145,12 +146,6 @@ def _network(report: Report) -> tuple[list[tuple[RailLine, ...]], int, list[Row]
             tuple(_marks(report, number, layers)),
             _sum([None if one.cycles is None else one.cycles.mid for one in layers]),
         ))
-    if not report.steps:
-        rows = [
-            Row("", one.name, one.name, one.operator, "", (), "step", one.macs, one.instructions,
-                one.code)
-            for one in report.layers
-        ]
     return list(drawn.rows), drawn.width, rows
 
 

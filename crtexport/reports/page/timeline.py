@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from crtexport.reports.figures import Report, ReportedTensor
+from crtexport.pipeline.summary.records import ReportedTensor
+from crtexport.reports.figures import Report
 from crtexport.reports.page.words import fitting, grouped, shape
 
 WIDTH = 960
@@ -88,7 +89,7 @@ class _TimeScale:
 
 
 def timeline(report: Report) -> Timeline | None:
-    """Returns the picture; None if there is no workspace, or if the report has no steps."""
+    """Returns the picture; None if there is no workspace, or no step."""
     tensors = {
         one.id: one for one in report.tensors if one.space == "workspace" and one.bytes
     }

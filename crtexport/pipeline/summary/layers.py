@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from crtexport.artifact.model import Constant, ConstantArg, FunctionCall, ScalarArg
-from crtexport.firmware.board import Board
+from crtexport.firmware.board_schema import Board
+from crtexport.ir.graph import Graph
 from crtexport.ir.macs import macs
 from crtexport.ir.ops import Foreign
 from crtexport.kir.language import Kernel
-from crtexport.pipeline.result import Exported, Prepared
-from crtexport.plan.order import whole_order
-from crtexport.reports.figures import Layer
-from crtexport.reports.trace import (
+from crtexport.pipeline.result import Prepared
+from crtexport.pipeline.summary.records import Layer
+from crtexport.pipeline.summary.sites import (
     CallSite,
     Executed,
     call_sites,
-    executed,
     merged_rows,
     static_runs,
 )
+from crtexport.plan.order import whole_order
 from crtexport.schedules.common.target_features import computes_floats, is_x86_64
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.target import Target
-
-if TYPE_CHECKING:
-    from crtexport.firmware.run import RunResult
 
 
 def holds_weights(constant: Constant) -> bool:
@@ -36,57 +34,72 @@ def holds_weights(constant: Constant) -> bool:
 
 
 def layers_of(
-    exported: Exported | Prepared, board: Board, code: Mapping[str, int] | None,
-    result: RunResult | None = None,
+    prepared: Prepared, board: Board, read: Graph | None = None,
+    counts: Sequence[Executed | None] | None = None,
 ) -> tuple[Layer, ...]:
-    """Returns the layers of an export, in the order of execution.
+    """Returns the layers of a model, in the order of execution, without the bytes of their code.
 
-    Instructions are those counted in ``result``, or estimates without it. They are None for layers
+    Instructions are those of ``counts``, one for each call in the order of
+    :func:`crtexport.artifact.model.every_call`, or estimates without them. They are None for layers
     with floats on processors without instructions for floats, whose library functions have no
-    estimates. ``code`` has the bytes of functions by symbol, None if they aren't compiled.
+    estimates. ``read`` is the network as imported, which says what accelerators compute. Raises
+    CrtExportError if calls can't be matched with layers.
     """
-    artifact = exported.artifact
-    sites = call_sites(exported.lowered, exported.plan, artifact.calls)
-    counts = executed(artifact.calls, None if result is None else result.calls)
-    at = _steps_by_node(exported)
+    artifact = prepared.artifact
+    sites = call_sites(prepared.lowered, prepared.plan, artifact.calls)
+    at = _steps_by_node(prepared)
     kernels = {function.symbol: function.kernel for function in artifact.functions}
     constants = {constant.symbol: constant for constant in artifact.constants}
-    imported = _imported_macs(exported)
+    imported = _imported_macs(prepared, read)
     costs, soft = Costs(board.target), not _has_float_instructions(board.target)
     runs = list(static_runs(artifact.calls))
     decided = None in runs
-    takers = {decision.function: decision.accelerator for decision in exported.decisions}
+    takers = {decision.function: decision.accelerator for decision in prepared.decisions}
     seen: set[str] = set()
     made = []
-    for site, count, times in merged_rows(sites, counts, runs):
-        symbol, read = site.call.symbol, _read(site.call)
-        fresh = [constants[name] for name in read if name in constants and name not in seen]
+    for site, count, times in merged_rows(sites, counts or [None] * len(sites), runs):
+        symbol, used = site.call.symbol, _read(site.call)
+        fresh = [constants[name] for name in used if name in constants and name not in seen]
         weights = sum(one.data.nbytes for one in fresh if holds_weights(one))
         kernel = kernels.get(symbol)
         made.append(Layer(
             step=at[id(site.lowered)], name=site.name, operator=site.node.operator,
             dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count, times, imported),
-            instructions=None if result is None and soft and _has_floats(site)
-            else _instructions(result, count, kernel, site.call, costs, times or 1),
-            runs=(None if decided else times) if result is None
+            instructions=None if counts is None and soft and _has_floats(site)
+            else _counted(count) if counts is not None
+            else _estimated(kernel, site.call, costs, times or 1),
+            runs=(None if decided else times) if counts is None
             else None if count is None else count.runs,
-            code=_code(code, symbol, seen), weights=weights,
+            code=None, weights=weights,
             tables=sum(one.data.nbytes for one in fresh) - weights, kernel=symbol,
             variant=site.lowered.chosen, candidates=len(site.lowered.candidates),
             by=takers.get(symbol, "crtexport" if kernel is not None else "external function"),
             fused=tuple(str(part) for part in site.node.parts),
             cycles=None if count is None else count.spent.cycles,
         ))
-        seen |= {symbol, *read}
+        seen |= {symbol, *used}
     return tuple(made)
 
 
-def _instructions(
-    result: RunResult | None, count: Executed | None, kernel: Kernel | None, call: FunctionCall,
-    costs: Costs, times: int,
+def with_code(layers: Iterable[Layer], code: Mapping[str, int]) -> tuple[Layer, ...]:
+    """Returns the layers with the bytes of their functions, ``code`` by symbol; of layers that
+    share a function, the first has them."""
+    seen: set[str] = set()
+    found = []
+    for layer in layers:
+        own = 0 if layer.kernel in seen else code.get(layer.kernel, 0)
+        found.append(replace(layer, code=own))
+        seen.add(layer.kernel)
+    return tuple(found)
+
+
+def _counted(count: Executed | None) -> int | None:
+    return None if count is None else count.instructions
+
+
+def _estimated(
+    kernel: Kernel | None, call: FunctionCall, costs: Costs, times: int
 ) -> int | None:
-    if result is not None:
-        return None if count is None else count.instructions
     if kernel is None:
         return None
     given = [arg.value for arg in call.args if isinstance(arg, ScalarArg)]
@@ -126,20 +139,14 @@ def _read(call: FunctionCall) -> dict[str, None]:
     return {arg.symbol: None for arg in call.args if isinstance(arg, ConstantArg)}
 
 
-def _code(code: Mapping[str, int] | None, symbol: str, seen: set[str]) -> int | None:
-    if code is None:
-        return None
-    return 0 if symbol in seen else code.get(symbol, 0)
-
-
-def _imported_macs(exported: Exported | Prepared) -> dict[str, int]:
+def _imported_macs(prepared: Prepared, read: Graph | None) -> dict[str, int]:
     """Returns the multiply-accumulates of the model file's operators by name, without removed
     channels. Layers that an accelerator computes need them: the exported graph only has a call of
     its function."""
-    if not isinstance(exported, Exported):
+    if read is None:
         return {}
-    known = {str(node): macs(graph, node) for graph in exported.read for node in graph.nodes}
-    return known | {layer.layer: layer.macs[1] for layer in exported.channels}
+    known = {str(node): macs(read, node) for node in read.nodes}
+    return known | {layer.layer: layer.macs[1] for layer in prepared.channels}
 
 
 def _macs(
@@ -163,13 +170,13 @@ def _dtype(site: CallSite) -> str:
     return "".join(site.graph.type(tensor).dtype.value for tensor in outputs)
 
 
-def _steps_by_node(exported: Exported | Prepared) -> dict[int, int]:
+def _steps_by_node(prepared: Prepared) -> dict[int, int]:
     """Returns the positions of lowered nodes in the order of execution, by ``id()``. Nodes of
     graphs inside a node (branches, loops, cascades) have the position of that node."""
-    order = whole_order(exported.graph, (step.node for step in exported.plan.steps))
+    order = whole_order(prepared.graph, (step.node for step in prepared.plan.steps))
     found = {}
     for position, number in enumerate(order):
-        node = exported.lowered.nodes[number]
+        node = prepared.lowered.nodes[number]
         found[id(node)] = position
         for inner in node.graphs:
             for nested in inner.nested():

@@ -6,10 +6,15 @@ from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Cascade
 from crtexport.ir.types import DType, TensorType
 from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.pipeline.summary.records import (
+    Quantized,
+    ReportedScratch,
+    ReportedStep,
+    ReportedTensor,
+)
 from crtexport.plan.liveness import lifetimes
 from crtexport.plan.model import Placement, Plan, Space, Step
 from crtexport.plan.order import whole_order
-from crtexport.reports.figures import Quantized, ReportedScratch, ReportedStep, ReportedTensor
 
 
 def steps_of(lowered: LoweredGraph, plan: Plan) -> tuple[ReportedStep, ...]:
