@@ -28,7 +28,8 @@ from crtexport.mlf.metadata import (
 from crtexport.support.errors import CrtExportError
 from crtexport.support.short import line
 
-_METADATA_LIMIT = 64 << 20
+_JSON_LIMIT = 64 << 20
+"""Bytes of metadata, a plan or a summary that are read."""
 
 
 def module_of(name: str, modules: Collection[str]) -> str | None:
@@ -272,6 +273,9 @@ class Package(Struct, frozen=True):
             raise self._error(f"this isn't UTF-8 text ({error})", name) from error
 
     def _json(self, name: str) -> Json:
+        entry = self.archive.entries.get(name)
+        if entry is not None and entry.size > _JSON_LIMIT:
+            raise self._error("the file is too large", name)
         try:
             data = json.loads(self._text(name))
         except (ValueError, RecursionError) as error:
@@ -297,7 +301,7 @@ def open_package(path: Path, *, verify: bool = True) -> Package:
             f"the archive has no {layout.METADATA}", location=str(path),
             hint="a package is the tar file that an export wrote",
         )
-    if archive.entries[layout.METADATA].size > _METADATA_LIMIT:
+    if archive.entries[layout.METADATA].size > _JSON_LIMIT:
         raise CrtExportError(
             "the metadata is too large", location=(str(path), layout.METADATA)
         )

@@ -221,7 +221,8 @@ def _package(sound: Corpus, rng: random.Random, number: int) -> Case:
         ("unpack", "{in}/package.tar", "{out}/folder"),
         ("simulate", "{in}/package.tar"),
         ("run", "{in}/package.tar"),
-    )[rng.randrange(6)]
+        ("report", "{in}/package.tar", "-o", "{out}/x.html"),
+    )[rng.randrange(7)]
     return Case("package", seed.name, {"package.tar": content}, arguments, linked)
 
 

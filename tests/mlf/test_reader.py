@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from crtexport.mlf import reader
 from crtexport.mlf.archive import open_archive
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
@@ -60,6 +61,18 @@ def foreign(path: Path, metadata: dict[str, Any], prefix: str = "./") -> Path:
 def package(tmp_path: Path) -> Path:
     write_package(tmp_path / "p.tar", contents())
     return tmp_path / "p.tar"
+
+
+def test_json_that_takes_too_much_memory_is_not_read(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_package(package)
+    (size,) = (e.size for name, e in opened.archive.entries.items() if name.endswith("plan.json"))
+    monkeypatch.setattr(reader, "_JSON_LIMIT", size)
+    assert opened.plan_data
+    monkeypatch.setattr(reader, "_JSON_LIMIT", size - 1)
+    with pytest.raises(CrtExportError, match="too large"):
+        _ = opened.plan_data
 
 
 def test_what_was_written_is_read(package: Path) -> None:
