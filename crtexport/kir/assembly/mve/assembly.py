@@ -59,6 +59,10 @@ class Assembly:
         self.body, self.interval, self.kept, self.lags = body, schedule.interval, kept, lags
         self.passes = passes
         self.slots = sorted(schedule.slots, key=lambda slot: slot.time)
+        self._loads: dict[int, list[int]] = {}  # positions of the loads of a value
+        for number, slot in enumerate(self.slots):
+            if slot.value != NONE:
+                self._loads.setdefault(slot.value, []).append(number)
         self.pointers: list[LoopPointer] = []
         self._scalars: dict[int, BankRegister] = {}
         self._addresses: dict[int, Address] = {}  # by the slot's position
@@ -185,9 +189,9 @@ class Assembly:
         """Returns the position of the load whose value an instruction uses."""
         user = self.slots[at]
         return max(
-            number for number, slot in enumerate(self.slots)
-            if slot.value == value and slot.tail == user.tail
-            and slot.time < user.time <= slot.until
+            number for number in self._loads[value]
+            if self.slots[number].tail == user.tail
+            and self.slots[number].time < user.time <= self.slots[number].until
         )
 
     # ---- addresses

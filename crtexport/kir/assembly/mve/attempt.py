@@ -187,20 +187,22 @@ class _Attempt:
         free = self._free(pipe) & ((1 << end) - (1 << earliest))
         if step.partial:
             free &= ~self.begun << 1
-        if self.plan.wanted[number]:
-            free &= self._behind(self.plan.wanted[number], step.tail)
+        wanted = self.plan.wanted[number]
         both = self.manner.lattice and pipe in (INTEGER, SCALAR)
-        for times in (free & self.liked, free & ~self.liked) if both else (free,):
-            some = times
-            while some:
-                lowest = some & -some
-                time = lowest.bit_length() - 1
-                if self._fetch(number, time, pipe, step.tail):
-                    if step.partial:
-                        self.begun |= 1 << time - 1
-                    self.times[number] = time
-                    return True
-                some ^= lowest
+        while free:
+            liked = free & self.liked if both else 0
+            some = liked or free
+            lowest = some & -some
+            time = lowest.bit_length() - 1
+            if self._fetch(number, time, pipe, step.tail):
+                if step.partial:
+                    self.begun |= 1 << time - 1
+                self.times[number] = time
+                return True
+            free ^= lowest
+            if wanted:  # mostly the first one is taken, and then this isn't needed
+                free &= self._behind(wanted, step.tail)
+                wanted = []
         return False
 
     def _behind(self, values: Sequence[int], tail: bool) -> int:
