@@ -6,6 +6,7 @@ the order with the least peak. That is exact unless a level has more sets than a
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
@@ -46,19 +47,32 @@ def whole_order(graph: Graph, running: Iterable[int]) -> tuple[int, ...]:
     """Returns all nodes: ``running`` in their order, the others (views) as soon as their inputs
     exist."""
     chosen = tuple(running)
-    waiting = [n for n in range(len(graph.nodes)) if n not in set(chosen)]
+    views = sorted({*range(len(graph.nodes))} - {*chosen})
     produced = {t for node in graph.nodes for t in node.outputs}
-    there = {t for t in range(len(graph.tensors)) if t not in produced}
+    missing: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    for view in views:
+        read = {t for t in graph.nodes[view].inputs if t in produced}
+        missing[view] = len(read)
+        for tensor in read:
+            if tensor is not None:
+                readers.setdefault(tensor, []).append(view)
+    ready = [view for view in views if not missing[view]]
     order: list[int] = []
+
+    def run(number: int) -> None:
+        order.append(number)
+        for tensor in graph.nodes[number].outputs:
+            for view in readers.get(tensor, ()):
+                missing[view] -= 1
+                if not missing[view]:
+                    heapq.heappush(ready, view)
+
     for number in (None, *chosen):
         if number is not None:
-            order.append(number)
-            there.update(graph.nodes[number].outputs)
-        for view in list(waiting):
-            if all(t is None or t in there for t in graph.nodes[view].inputs):
-                waiting.remove(view)
-                order.append(view)
-                there.update(graph.nodes[view].outputs)
+            run(number)
+        while ready:
+            run(heapq.heappop(ready))
     return tuple(order)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from unittest.mock import patch
 
@@ -132,8 +133,8 @@ def test_what_is_needed_at_one_time_takes_pairs_and_no_more() -> None:
     assert many < 5 * few
 
 
-def lines(graph: Graph, inside: bool) -> int:
-    """Lines of the planner and the checker that run, each time they do."""
+def lines(work: Callable[[], object]) -> int:
+    """Lines of the planner and the checker that run in ``work``, each time they do."""
     count = 0
 
     def line(_: FrameType, event: str, __: object) -> Callable[..., object]:
@@ -144,15 +145,32 @@ def lines(graph: Graph, inside: bool) -> int:
     def call(frame: FrameType, _: str, __: object) -> Callable[..., object] | None:
         return line if "crtexport/plan/" in frame.f_code.co_filename else None
 
-    lowered = plain(graph)
     before = sys.gettrace()
     sys.settrace(call)
     try:
-        found = plan(lowered, io_in_workspace=inside)
-        check.check(graph, found, ReplayProof(lowered))
+        work()
     finally:
         sys.settrace(before)
     return count
+
+
+def lines_of_plan(graph: Graph, inside: bool) -> int:
+    lowered = plain(graph)
+    return lines(lambda: check.check(
+        graph, plan(lowered, io_in_workspace=inside), ReplayProof(lowered)
+    ))
+
+
+def test_the_places_of_views_are_found_in_about_linear_steps() -> None:
+    def running(graph: Graph) -> list[int]:
+        return [n for n, node in enumerate(graph.nodes) if not isinstance(node.op, Reshape)]
+
+    few, many = (
+        lines(partial(order.whole_order, graph, running(graph)))
+        for graph in (joined(FEW), joined(MANY))
+    )
+    assert few > FEW
+    assert many < 2.6 * few
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -164,7 +182,7 @@ def test_wide_networks_are_planned_without_a_list_of_pairs(
         patch.object(order, "_KEPT", ((1000, 8),)), patch.object(layout, "_PAIRS", 500),
         patch.object(layout, "_STRETCHES", 500), patch.object(layout, "_FEW_STRETCHES", 50),
     ):
-        few, many = (lines(copy_outputs(network(count)), inside) for count in (FEW, MANY))
+        few, many = (lines_of_plan(copy_outputs(network(count)), inside) for count in (FEW, MANY))
     assert few > FEW
     assert many < 2.6 * few
 

@@ -224,9 +224,10 @@ class Segments:
         if not large:
             return
         self._measure(run)
+        most = max(self._alone[number] for number in large)
         for start in range(run.start, large[-1] + 1):
             with_large = large[bisect_left(large, start)] + 1
-            for segment in self._cascades(start, with_large, run.stop):
+            for segment in self._cascades(start, with_large, run.stop, most):
                 self._add(segment)
 
     def _measure(self, run: range) -> None:
@@ -270,12 +271,13 @@ class Segments:
     def _padded(self, tensor: int, run: range) -> bool:
         return any(tensor in self._costs.paddings(number) for number in run)
 
-    def _cascades(self, start: int, first: int, stop: int) -> Iterator[Segment]:
+    def _cascades(self, start: int, first: int, stop: int, most: float) -> Iterator[Segment]:
         """Yields the cascades that begin with a node, end between ``first`` and ``stop``, and need
-        less than one of their nodes alone."""
+        less than one of their nodes alone. ``most``: what any of these needs."""
         made: set[int] = set()
         padded: set[int] = set()
         alone, more, kept, fed = 0.0, 0, 0, False
+        least = 0  # whole tensors that a cascade makes need their rings' bytes, too
         for end in range(start + 1, min(stop, start + _LONGEST) + 1):
             node = self._graph.nodes[end - 1]
             made.update(node.outputs)
@@ -283,6 +285,9 @@ class Segments:
             alone = max(alone, self._alone[end - 1])
             more = max(more, self._more[end - 1])
             kept += self._in_rings(node.outputs)
+            least += sum([min(self._kept.get(t, 0), self._sizes[t]) for t in node.outputs])
+            if least + more >= most:
+                return
             fed = fed or self._fed in node.inputs
             if end < first or self._alive_bytes[end] >= alone:
                 continue
