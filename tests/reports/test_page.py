@@ -19,7 +19,7 @@ from crtexport.ir.ops import Abs, Add, Conv2D, Pad, Relu, Reshape
 from crtexport.mlf.reader import Package, open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
-from crtexport.pipeline.summary.records import Finding
+from crtexport.pipeline.summary.records import Finding, ReportedScratch
 from crtexport.reports import figures, packages
 from crtexport.reports.collect import report
 from crtexport.reports.figures import Report
@@ -364,6 +364,24 @@ def test_a_network_with_bypasses_looks_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [1200, 800])
 def test_a_larger_network_looks_right(width: int, vww: Report, tmp_path: Path) -> None:
     check_in_browser(vww, tmp_path, width=width)
+
+
+@pytest.mark.parametrize("width", [1200, 1041, 1000])
+def test_a_row_with_many_marks_is_not_cut_off(
+    width: int, digits: Report, tmp_path: Path
+) -> None:
+    scratch = ReportedScratch(pool=0, offset=0, bytes=1_600)
+    steps = tuple(
+        replace(one, row_by_row=True, in_place=((0, 1),), scratch=scratch, name="layer " * 30)
+        for one in digits.steps
+    )
+    layers = tuple(
+        replace(one, macs=1_234_567_890, instructions=1_234_567_890) for one in digits.layers
+    )
+    write(replace(digits, steps=steps, layers=layers), tmp_path / "x.html")
+    found = look(tmp_path / "x.html", width=width)
+    assert not found["cut"]
+    assert found["wide"] <= 0
 
 
 def check_in_browser(
