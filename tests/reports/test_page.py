@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Iterator
-from html.parser import HTMLParser
+from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -16,11 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crtexport.ir.ops import Abs, Add, Conv2D, Pad, Relu, Reshape
-from crtexport.mlf.reader import Package, open_package
-from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
 from crtexport.pipeline.summary.records import Finding, ReportedScratch
-from crtexport.reports import figures, packages
+from crtexport.reports import figures
 from crtexport.reports.collect import report
 from crtexport.reports.figures import Report
 from crtexport.reports.measure import MeasureSetting
@@ -36,9 +32,9 @@ from tests.helpers import shared_model
 from tests.pipeline.test_fuse_policy import chain, means, pyramid
 from tests.plan.graphs import GraphBuilder
 from tests.reports.browser import look, screenshot
+from tests.reports.harmless import EVIL, check_harmless
 
 BOARD = "nrf52840dk"
-EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u202e\x1b[31m'
 
 
 @pytest.fixture(scope="module")
@@ -49,30 +45,6 @@ def digits() -> Report:
 @pytest.fixture(scope="module")
 def vww() -> Report:
     return report(MeasureSetting(shared_model("vww96_int8"), "mps2_an386"))
-
-
-class Elements(HTMLParser):
-    """Collects the elements of a page with their attributes."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
-def check_harmless(text: str) -> None:
-    """Asserts that a page runs nothing and asks for nothing."""
-    for tag, attributes in Elements(text).found:
-        assert tag not in ("img", "link", "iframe", "object", "embed", "base", "form", "a")
-        assert not [name for name in attributes if name.startswith("on")]
-        assert not {"src", "href", "xlink:href", "action"} & attributes.keys()
-        if tag == "script":
-            assert attributes == {"type": "application/json", "id": "crtexport-report"}
-    assert text.count("url(") == text.count("url(#hatch)")
-    assert "@import" not in text
 
 
 def test_a_page_asks_for_nothing_and_is_the_same_each_time(digits: Report) -> None:
@@ -86,49 +58,6 @@ def test_what_is_not_known_is_said(digits: Report) -> None:
     sources = render(report(MeasureSetting(DIGITS, BOARD, ExportOptions(emit="c"))))
     assert "nothing has compiled the C sources" in sources
     assert "nothing has compiled" not in render(digits)
-
-
-def test_the_page_of_a_package_is_that_of_its_model(digits: Report, tmp_path: Path) -> None:
-    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "x.tar")
-    package = packages.report(made.path, "crtexport report model.json")
-    assert render(package) == render(digits)
-
-
-def places(data: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
-    """Yields the paths of all values inside JSON data."""
-    entries = data.items() if isinstance(data, dict) else (
-        enumerate(data) if isinstance(data, list) else ()
-    )
-    for key, value in entries:
-        yield (*path, key)
-        yield from places(value, (*path, key))
-
-
-def test_a_damaged_summary_is_refused_or_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each kind of value is replaced by others, also where the package's hashes are right."""
-    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "x.tar")
-    text = json.dumps(open_package(made.path).network_data)
-    rng = np.random.default_rng(7)
-    refused, shown = list[str](), 0
-    found = [*places(json.loads(text))]
-    for number in rng.choice(len(found), 60, replace=False):
-        data = json.loads(text)
-        *path, last = found[number]
-        inner = functools.reduce(lambda value, key: value[key], path, data)
-        inner[last] = (None, -2, 0, 10**6, 1 << 70, 0.5, "x", [], {}, EVIL)[rng.integers(10)]
-        monkeypatch.setattr(Package, "network_data", data)
-        try:
-            check_harmless(render(packages.report(made.path)))
-            shown += 1
-        except CrtExportError as error:
-            refused.append(str(error))
-    assert min(len(refused), shown) > 10
-    assert all("the summary of the network is damaged" in said for said in refused)
-    monkeypatch.setattr(Package, "network_data", None)
-    with pytest.raises(CrtExportError, match="doesn't describe its network"):
-        packages.report(made.path)
 
 
 def test_diff_reads_pages(digits: Report, tmp_path: Path) -> None:
