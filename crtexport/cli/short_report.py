@@ -59,7 +59,7 @@ def show_export(out: Output, exported: Exported) -> None:
     for model, summary in zip(exported.models, exported.summaries, strict=True):
         whose = f"{model.artifact.module}, " if len(exported.models) > 1 else ""
         layers = () if summary is None else summary.layers
-        macs = total_macs(layers) if summary is not None else None
+        macs = None if summary is None else total_macs(layers)
         if macs is not None:
             _show_costs(
                 out, f"{whose}one inference", "about ", macs,

@@ -62,7 +62,7 @@ class PackageBuilder:
     ) -> None:
         self._board, self._generator = board, generator
         self.summaries = tuple(
-            _summary(one, graph, board, options)
+            _summary(one, graph, board, options.const_inputs)
             for one, graph in zip(prepared, read, strict=True)
         )
         self._models = tuple(
@@ -115,10 +115,10 @@ class PackageBuilder:
 
 
 def _summary(
-    prepared: Prepared, read: Graph, board: Board, options: ExportOptions
+    prepared: Prepared, read: Graph, board: Board, const_inputs: bool
 ) -> NetworkSummary | None:
     try:
-        return summary_of(prepared, read, board, options)
+        return summary_of(prepared, read, board, const_inputs=const_inputs)
     except CrtExportError:  # calls that can't be matched with layers; the code is fine
         return None
 

@@ -52,11 +52,10 @@ def whole_order(graph: Graph, running: Iterable[int]) -> tuple[int, ...]:
     missing: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     for view in views:
-        read = {t for t in graph.nodes[view].inputs if t in produced}
+        read = {t for t in graph.nodes[view].inputs if t is not None and t in produced}
         missing[view] = len(read)
         for tensor in read:
-            if tensor is not None:
-                readers.setdefault(tensor, []).append(view)
+            readers.setdefault(tensor, []).append(view)
     ready = [view for view in views if not missing[view]]
     order: list[int] = []
 

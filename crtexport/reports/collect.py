@@ -15,7 +15,6 @@ from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Exported
 from crtexport.pipeline.options import DEFAULTS, ExportOptions
-from crtexport.pipeline.summary.layers import layers_of
 from crtexport.pipeline.summary.summarize import summary_of
 from crtexport.reports import figures
 from crtexport.reports.assemble import ReportParts, assemble
@@ -52,9 +51,9 @@ def _measured(setting: MeasureSetting, board: Board) -> ReportParts:
     run = measure(setting)
     ((prepared,), (read,), result) = run.exported.models, run.exported.read, run.result
     (own,) = run.section.modules.values()
-    network = replace(
-        summary_of(prepared, read, board, setting.options),
-        layers=layers_of(prepared, board, read, executed(prepared.artifact.calls, result.calls)),
+    network = summary_of(
+        prepared, read, board, const_inputs=setting.options.const_inputs,
+        counts=executed(prepared.artifact.calls, result.calls),
     )
     return ReportParts(run.section, own, network, run.sizes, board, result)
 

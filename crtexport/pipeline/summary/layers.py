@@ -65,8 +65,8 @@ def layers_of(
         made.append(Layer(
             step=at[id(site.lowered)], name=site.name, operator=site.node.operator,
             dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count, times, imported),
-            instructions=None if counts is None and soft and _has_floats(site)
-            else _counted(count) if counts is not None
+            instructions=_counted(count) if counts is not None
+            else None if soft and _has_floats(site)
             else _estimated(kernel, site.call, costs, times or 1),
             runs=(None if decided else times) if counts is None
             else None if count is None else count.runs,

@@ -77,7 +77,8 @@ class Layer(Struct, frozen=True):
     schedule that was selected from ``candidates`` many. ``by`` is "crtexport", or the accelerator
     that computes the layer. ``macs``, ``instructions`` and ``cycles`` are sums over all ``runs`` of
     an inference; if ``runs`` is None, because branches or loops decide, they are of one run.
-    ``cycles`` as in :class:`Totals`."""
+    ``cycles`` are modelled from counted instructions; None without these, or without a timing model
+    of the processor."""
 
     step: int
     name: str

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from crtexport.firmware.board_schema import Board
 from crtexport.ir.graph import Graph
-from crtexport.pipeline.options import ExportOptions
 from crtexport.pipeline.result import Prepared, usage_of
 from crtexport.pipeline.summary.changes import changes
 from crtexport.pipeline.summary.layers import holds_weights, layers_of
 from crtexport.pipeline.summary.network import steps_of, tensors_of
 from crtexport.pipeline.summary.records import Finding, NetworkSummary
+from crtexport.pipeline.summary.sites import Executed
 from crtexport.pipeline.summary.soft_floats import soft_floats
 
 
 def summary_of(
-    prepared: Prepared, read: Graph, board: Board, options: ExportOptions
+    prepared: Prepared, read: Graph, board: Board, *, const_inputs: bool,
+    counts: Sequence[Executed | None] | None = None,
 ) -> NetworkSummary:
-    """Returns the summary of a model that was ``read`` from a file. Raises CrtExportError if its
-    calls can't be matched with layers."""
+    """Returns the summary of a model that was ``read`` from a file. ``const_inputs``: its inputs
+    stay in flash; ``counts`` as for :func:`.layers.layers_of`. Raises CrtExportError if its calls
+    can't be matched with layers."""
     artifact = prepared.artifact
-    layers = layers_of(prepared, board, read)
+    layers = layers_of(prepared, board, read, counts)
     weights = sum(one.data.nbytes for one in artifact.constants if holds_weights(one))
     return NetworkSummary(
         name=read.name,
@@ -29,7 +31,7 @@ def summary_of(
         tensors=tensors_of(prepared.graph, prepared.plan),
         findings=(*_warnings(prepared, board), *changes(prepared, read, layers)),
         weights=weights, tables=sum(one.data.nbytes for one in artifact.constants) - weights,
-        usage=usage_of([artifact], 0, options.const_inputs),
+        usage=usage_of([artifact], 0, const_inputs),
         sources=tuple(
             file.name for module in prepared.graph.modules if module.kind == "c-source"
             for file in module.files
