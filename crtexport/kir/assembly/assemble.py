@@ -41,7 +41,7 @@ def features_of(target: Target) -> Features | None:
     triple = target.triple
     if not triple.startswith(("thumbv7m", "thumbv7em", "thumbv8m.main", "thumbv8.1m.main")):
         return None
-    return Features(dsp="+dsp" in target.features)
+    return Features(dsp="+dsp" in target.features, dual_issue=target.cpu == "cortex-m7")
 
 
 def assembled(loop: For, kernel: Kernel, target: Target) -> Assembled | None:

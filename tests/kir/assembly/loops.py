@@ -42,6 +42,7 @@ from crtexport.kir.language import BinaryOp, Buffer, Expr, Kernel, Scalar, Var
 from tests.kir.assembly.machine import Machine
 
 Array = npt.NDArray[Any]
+CORTEX_M7 = Features(dsp=True, dual_issue=True)
 SIZE = 3000
 """Elements of each buffer: indices stay below."""
 NUMPY = {Scalar.I8: np.int8, Scalar.U8: np.uint8, Scalar.I16: np.int16, Scalar.I32: np.int32}

@@ -32,17 +32,19 @@ from crtexport.kir.builder import (
     sub,
 )
 from crtexport.kir.language import For, Kernel, Scalar
-from tests.kir.assembly.loops import SIZE, Drawn, assert_same
+from tests.kir.assembly.loops import CORTEX_M7, SIZE, Drawn, assert_same
 
 
-@pytest.mark.parametrize("dsp", [True, False])
+@pytest.mark.parametrize("features", [Features(dsp=True), Features(dsp=False), CORTEX_M7])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_memory_is_what_the_interpreter_makes_of_it(dsp: bool, data: st.DataObject) -> None:
-    drawn = Drawn(data, dsp)
+def test_memory_is_what_the_interpreter_makes_of_it(
+    features: Features, data: st.DataObject
+) -> None:
+    drawn = Drawn(data, features.dsp)
     kernel = drawn.kernel()
     with suppress(UnsupportedError):  # there may be too few registers
-        assert_same(kernel, drawn.arrays(), Features(dsp), n=data.draw(st.integers(1, 3)))
+        assert_same(kernel, drawn.arrays(), features, n=data.draw(st.integers(1, 3)))
 
 
 @pytest.mark.parametrize("places", [1, 3, 15, 16, 20])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from crtexport.kir.assembly.armv7em import order
 from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
+from crtexport.kir.assembly.armv7em.dual_order import best_dual_order
 from crtexport.kir.assembly.armv7em.instructions import (
     Block,
     Instruction,
@@ -24,7 +25,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
 from crtexport.kir.assembly.armv7em.select import select
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.language import For
-from tests.kir.assembly.loops import Drawn
+from tests.kir.assembly.loops import CORTEX_M7, Drawn
 
 
 def _blocks(nodes: list[Node]) -> Iterator[Block]:
@@ -35,14 +36,14 @@ def _blocks(nodes: list[Node]) -> Iterator[Block]:
             yield from _blocks(part.body)
 
 
-def _drawn(data: st.DataObject, dsp: bool) -> Iterator[Dependences]:
-    kernel = Drawn(data, dsp).kernel()
+def _drawn(data: st.DataObject, features: Features) -> Iterator[Dependences]:
+    kernel = Drawn(data, features.dsp).kernel()
     for loop in kernel.body:
         if isinstance(loop, For):
-            for block in _blocks(select(loop, Features(dsp)).body):
+            for block in _blocks(select(loop, features).body):
                 written = {r for one in block.body for r in one.writes}
                 needed = sorted(written, key=lambda one: one.number)[::3]
-                yield dependences(block.body, BlockFacts((), needed), Features(dsp))[0]
+                yield dependences(block.body, BlockFacts((), needed), features)[0]
 
 
 @pytest.mark.parametrize("dsp", [True, False])
@@ -52,23 +53,24 @@ def test_preferences_that_are_left_out_find_nothing_better(
     dsp: bool, data: st.DataObject
 ) -> None:
     with suppress(UnsupportedError):
-        for block in _drawn(data, dsp):
+        for block in _drawn(data, Features(dsp)):
             for room in (14, data.draw(st.integers(2, 12))):
                 found = order.best_order.__wrapped__(block, room)
                 with pytest.MonkeyPatch.context() as patched:
-                    patched.setattr(order._Run, "decides_as", lambda *_: False)
+                    patched.setattr(order.Run, "decides_as", lambda *_: False)
                     assert order.best_order.__wrapped__(block, room) == found
 
 
-@pytest.mark.parametrize("dsp", [True, False])
+@pytest.mark.parametrize("features", [Features(dsp=True), Features(dsp=False), CORTEX_M7])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_all_instructions_are_there_behind_what_they_depend_on(
-    dsp: bool, data: st.DataObject
+    features: Features, data: st.DataObject
 ) -> None:
+    best = best_dual_order if features.dual_issue else order.best_order
     with suppress(UnsupportedError):
-        for block in _drawn(data, dsp):
-            found = order.best_order(block, 14)
+        for block in _drawn(data, features):
+            found = best(block, data.draw(st.integers(6, 14)))
             if found is None:
                 continue
             places = {number: place for place, number in enumerate(found.places) if number >= 0}

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
+from crtexport.kir.assembly.armv7em.dual_order import best_dual_order
 from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     STACK,
@@ -31,7 +32,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
 )
 from crtexport.kir.assembly.armv7em.order import best_order
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.assembly.armv7em.timing import TAKEN, in_any_order
+from crtexport.kir.assembly.armv7em.timing import in_any_order, taken
 from crtexport.kir.language import Const
 
 NUMBERS = (*range(13), 14)
@@ -75,11 +76,13 @@ class _Unordered(Struct):
     body: list[Instruction]
     known: Dependences
     constants: tuple[int, ...]
+    dual_issue: bool
 
     def ordered(self, room: int) -> Ordered | None:
         """Returns the instructions in the best order that is found in which ``room`` registers are
         enough; None if none is."""
-        order = best_order(self.known, room)
+        best = best_dual_order if self.dual_issue else best_order
+        order = best(self.known, room)
         if order is None:
             return None
         made: dict[int, Register] = {}
@@ -165,9 +168,6 @@ class Allocation:
         self.features, self.apart = features, apart
         times = self.live.times
         self._hottest_first = sorted(times.items(), key=lambda one: -one[1])
-        self._least = {
-            block: in_any_order([*block.body, *block.tail], features) for block in times
-        }
         # What a block has to load if it is on the stack.
         self._loads = {
             block: self.live.before[block]
@@ -212,13 +212,14 @@ class Allocation:
     def _placed(self, stack: list[Register], limit: float) -> Placed | None:
         """Returns the blocks in order if ``stack`` is there; None if that leaves too few registers
         or takes ``limit`` cycles or more."""
-        bodies, numbers, total = {}, {}, TAKEN * self.live.branches
+        bodies, numbers = {}, {}
+        total = taken(self.features) * self.live.branches
         lasting = self._colored([one for one in self.live.lasting if one not in stack])
         if lasting is None:
             return None
         there = set(stack)
         least = {
-            block: times * (self._least[block] + len(self._loads[block] & there))
+            block: times * self._in_any_order(block, len(self._loads[block] & there))
             for block, times in self._hottest_first
         }
         left = sum(least.values())
@@ -241,6 +242,9 @@ class Allocation:
 
     # ---- blocks
 
+    def _in_any_order(self, block: Block, loads: int) -> int:
+        return in_any_order([*block.body, *block.tail], loads, self.features)
+
     def _order(self, block: Block, stack: list[Register], fewer: int) -> Ordered | None:
         """Returns a block in order; ``fewer``: registers that aren't used."""
         body = [*block.body, *block.tail]
@@ -252,7 +256,7 @@ class Allocation:
         if here not in self._unordered:
             changed, tail = self._loaded(block, body, stack)
             found = dependences(changed, BlockFacts(self.apart, needed, tail), self.features)
-            self._unordered[here] = _Unordered(changed, *found)
+            self._unordered[here] = _Unordered(changed, *found, self.features.dual_issue)
         key = here, room
         if key not in self._known:
             self._known[key] = self._unordered[here].ordered(room)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
+from crtexport.kir.assembly.armv7em.dual_issue import Issue, issue_of
 from crtexport.kir.assembly.armv7em.instructions import (
     STACK,
     ConstantRegister,
@@ -40,7 +41,8 @@ class DependenceStep(Struct, frozen=True, cache_hash=True):
 
     ``base`` is the value that is the address of its access of memory, None where there is none or
     no instruction writes it; ``advanced``: the value that it makes of that, if it does, which is
-    there at once. ``sums``: it makes a value that products are added to.
+    there at once. ``sums``: it makes a value that products are added to. ``issue``: how it begins
+    where two are issued at once.
     """
 
     kind: Kind
@@ -55,6 +57,7 @@ class DependenceStep(Struct, frozen=True, cache_hash=True):
     advanced: int | None
     product: bool
     sums: bool
+    issue: Issue | None = None
 
     def cycles_behind(self, previous: DependenceStep | None) -> int:
         """Returns the cycles of the instruction behind another one; None for a branch, or for what
@@ -149,6 +152,7 @@ class _Finder:
             sums=one.adds is None and one.kind is not Kind.LOAD and (
                 not self._sums.isdisjoint(one.writes)
             ),
+            issue=issue_of(one, reads) if features.dual_issue else None,
         )
 
     def _value_in(self, register: Register) -> int:

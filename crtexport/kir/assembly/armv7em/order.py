@@ -24,7 +24,7 @@ _MOST_FREE = 4
 """The most registers that loads leave to what uses the values; which number is best is tried."""
 _ALWAYS = 1 << 20
 """More readers than a value has."""
-_BLOCKS = 512
+BLOCKS = 512
 """Blocks whose orders are remembered: layers of a network are alike."""
 
 
@@ -36,7 +36,7 @@ class Order(Struct, frozen=True):
     cycles: int
 
 
-@functools.lru_cache(_BLOCKS)
+@functools.lru_cache(BLOCKS)
 def best_order(block: Dependences, room: int) -> Order | None:
     """Returns the best order that is found in which ``room`` registers are enough; None if none
     is.
@@ -44,18 +44,18 @@ def best_order(block: Dependences, room: int) -> Order | None:
     Products and what follows them, as their requantization, may need different preferences: those
     that are best for all are tried first, then the best for the products with others for the rest.
     """
-    graph = _graph(block)
+    graph = graph_of(block)
     best: Order | None = None
-    products: _Run | None = None
+    products: Run | None = None
     reserving = (True, False) if graph.begin_sums else (False,)
-    runs: list[_Run] = []
+    runs: list[Run] = []
     for free in range(_MOST_FREE + 1):
         better = False
         for eager, reserves in product((True, False), reserving):
-            preference = _Preference(free, eager, reserves)
+            preference = Preference(free, eager, reserves)
             if any(run.decides_as(preference) for run in runs):
                 continue
-            run = _Run(graph, room, preference)
+            run = Run(graph, room, preference)
             runs.append(run)
             limit = best.cycles if best is not None else inf
             if graph.products and run.adds_products(limit) and (
@@ -72,11 +72,11 @@ def best_order(block: Dependences, room: int) -> Order | None:
     return best if products is None else _continued(products, best)
 
 
-def _continued(products: _Run, best: Order | None) -> Order | None:
+def _continued(products: Run, best: Order | None) -> Order | None:
     """Returns the best order that begins as ``products``, or ``best`` if none is better."""
-    runs: list[_Run] = []
+    runs: list[Run] = []
     for free, eager in product(range(_MOST_FREE + 1), (True, False)):
-        preference = _Preference(free, eager)
+        preference = Preference(free, eager)
         if any(run.decides_as(preference) for run in runs):
             continue
         run = products.copy()
@@ -86,16 +86,17 @@ def _continued(products: _Run, best: Order | None) -> Order | None:
     return best
 
 
-@functools.lru_cache(_BLOCKS)
-def _graph(block: Dependences) -> _Graph:
-    return _Graph(block)
+@functools.lru_cache(BLOCKS)
+def graph_of(block: Dependences) -> Graph:
+    return Graph(block)
 
 
-class _Graph:
+class Graph:
     """The dependences of a block, and what follows from them before anything is ordered."""
 
     def __init__(self, block: Dependences) -> None:
-        steps = self.steps = block.steps
+        self.block, self.steps = block, block.steps
+        steps = self.steps
         self.constants = block.constants
         self.readers: list[list[int]] = [[] for _ in range(block.values)]
         for number, one in enumerate(steps):
@@ -126,7 +127,7 @@ class _Graph:
         self.shortest = self.least + any(one.kind is Kind.LOAD for one in steps)
 
 
-class _Preference(Struct, frozen=True):
+class Preference(Struct, frozen=True):
     """``free`` registers are left to what isn't a load; ``eager``: what takes a register more comes
     before loads; ``reserves``: loads leave registers to all sums that haven't begun."""
 
@@ -140,10 +141,10 @@ class _Preference(Struct, frozen=True):
         return self.free + (sums if self.reserves else 0) < spare
 
 
-class _Run:
+class Run:
     """One way through a graph, as ``preference`` says."""
 
-    def __init__(self, graph: _Graph, room: int, preference: _Preference) -> None:
+    def __init__(self, graph: Graph, room: int, preference: Preference) -> None:
         self.graph, self.room, self.preference = graph, room, preference
         self.products = graph.products  # that aren't added yet
         self.sums = graph.begin_sums  # that haven't begun
@@ -171,7 +172,7 @@ class _Run:
         else:
             insort(self.ready, number)
 
-    def copy(self) -> _Run:
+    def copy(self) -> Run:
         """Returns a run that goes on from here, too, and hasn't decided anything."""
         other = copy(self)
         other.places, other.waits, other.users = (
@@ -182,7 +183,7 @@ class _Run:
         other.loads, other.decided, other.was_eager = list(self.loads), set(), False
         return other
 
-    def decides_as(self, preference: _Preference) -> bool:
+    def decides_as(self, preference: Preference) -> bool:
         """Returns whether this run is that of another preference as well."""
         own = self.preference
         return (own.eager == preference.eager or not self.was_eager) and all(
@@ -290,11 +291,21 @@ class _Run:
         """Puts a constant into a register."""
         if not self._spare(1, needed):
             return False
-        self.took += self.graph.constants[value]
         self.places.append(~value)
-        self.last = None
         self.made[value] = None
+        self._pass_constant(self.graph.constants[value])
         return True
+
+    def _pass_constant(self, cycles: int) -> None:
+        """Counts the cycles that it takes to make a constant."""
+        self.took += cycles
+        self.last = None
+
+    def _pass(self, one: DependenceStep) -> None:
+        """Counts the cycles of an instruction."""
+        self.took += one.cycles_behind(self.last)
+        self.left -= one.least
+        self.last = one
 
     def _emit(self, number: int) -> None:
         graph, one, users = self.graph, self.graph.steps[number], self.users
@@ -312,10 +323,8 @@ class _Run:
         for value in one.writes:
             if not users[value]:
                 self.live -= 1
-        self.took += one.cycles_behind(self.last)
         self.places.append(number)
-        self.last = one
-        self.left -= one.least
+        self._pass(one)
         self.sums -= one.sums
         self.products -= one.product
         if one.kind is Kind.LOAD:

@@ -51,6 +51,8 @@ CALLS = {
 
 
 class Features(Struct, frozen=True):
-    """``dsp``: whether there is that extension."""
+    """``dsp``: whether there is that extension; ``dual_issue``: whether two instructions begin at
+    once, as on the Cortex-M7."""
 
     dsp: bool
+    dual_issue: bool = False

@@ -11,19 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crtexport.kir.assembly.armv7em import dual_issue
 from crtexport.kir.assembly.armv7em.instructions import Instruction, Kind
 from crtexport.kir.assembly.armv7em.spellings import Features
 
-TAKEN = 3
+_TAKEN = 3
 """Cycles of a branch that is taken: one and, to fetch what is there, two, in the middle."""
 _DIVISION = 7
 _M3 = {Kind.ACCUMULATE: 2, Kind.LONG: 4, Kind.LONG_ACCUMULATE: 5}
 
 
-def in_any_order(body: Sequence[Instruction], features: Features) -> int:
-    """Returns cycles that instructions behind a branch take in whichever order."""
+def taken(features: Features) -> int:
+    """Returns the cycles of a branch that is taken."""
+    return dual_issue.TAKEN if features.dual_issue else _TAKEN
+
+
+def in_any_order(body: Sequence[Instruction], loads: int, features: Features) -> int:
+    """Returns cycles that instructions behind a branch, and some ``loads`` more, take in whichever
+    order."""
+    if features.dual_issue:
+        return dual_issue.at_least(body, loads)
     first_load = any(one.kind is Kind.LOAD for one in body)
-    return sum(least_cycles(one, features) for one in body) + first_load
+    return sum(least_cycles(one, features) for one in body) + first_load + loads
 
 
 def least_cycles(instruction: Instruction, features: Features) -> int:
