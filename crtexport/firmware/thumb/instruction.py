@@ -31,6 +31,7 @@ class OpClass(enum.Enum):
     FLOAT_ACCUMULATE = enum.auto()
     FLOAT_DIVIDE = enum.auto()
     TWO_MOVES = enum.auto()
+    SHIFT = enum.auto()  # or work on parts of words
 
 
 class Decoded(Struct, frozen=True):
@@ -39,7 +40,8 @@ class Decoded(Struct, frozen=True):
     ``reads`` and ``writes`` are the numbers of registers; ``base`` are those that are read for an
     address. ``added`` is the accumulator to which a product is added. ``count`` is the number of
     registers that a load or store of several (LDM, STM, PUSH, POP) transfers, else 0. ``updates``:
-    it changes its base register. ``indexed``: its address is the sum of two registers."""
+    it changes its base register. ``indexed``: its address is the sum of two registers. ``shifted``:
+    it shifts an operand before it uses that."""
 
     size: int
     kind: OpClass = OpClass.SIMPLE
@@ -50,6 +52,7 @@ class Decoded(Struct, frozen=True):
     count: int = 0
     updates: bool = False
     indexed: bool = False
+    shifted: bool = False
 
     @property
     def accesses(self) -> bool:

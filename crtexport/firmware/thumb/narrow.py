@@ -6,6 +6,7 @@ from crtexport.firmware.thumb.instruction import LR, PC, SP, Decoded, OpClass, l
 
 _COMPARES = (8, 10, 11)
 _ONE_OPERAND = (9, 15)
+_SHIFTS = (2, 3, 4, 7)
 _MUL = 13
 
 
@@ -14,8 +15,10 @@ def decode(half: int) -> Decoded:
     low, mid, high = half & 7, half >> 3 & 7, half >> 6 & 7
     eight = half >> 8 & 7
     match half >> 11:
-        case 0 | 1 | 2:
+        case 0 if not half >> 6 & 31:  # MOV
             return _simple({low}, {mid})
+        case 0 | 1 | 2:
+            return _simple({low}, {mid}, OpClass.SHIFT)
         case 3:
             return _simple({low}, {mid} if half >> 10 & 1 else {mid, high})
         case 4:
@@ -80,8 +83,8 @@ def _processing(half: int, low: int, mid: int) -> Decoded:
         return _simple(set(), {low, mid})
     if operation in _ONE_OPERAND:
         return _simple({low}, {mid})
-    kind = OpClass.MULTIPLY if operation == _MUL else OpClass.SIMPLE
-    return _simple({low}, {low, mid}, kind)
+    kind = OpClass.SHIFT if operation in _SHIFTS else OpClass.SIMPLE
+    return _simple({low}, {low, mid}, OpClass.MULTIPLY if operation == _MUL else kind)
 
 
 def _special(half: int) -> Decoded:
@@ -109,7 +112,7 @@ def _various(half: int, low: int, mid: int) -> Decoded:
         case 1 | 3 | 9 | 11:
             return _simple(set(), {low}, OpClass.BRANCH)
         case 2 | 10:
-            return _simple({low}, {mid})
+            return _simple({low}, {mid}, OpClass.SHIFT)
         case 4 | 5:
             moved = listed(half & 0xFF) | (registers(LR) if half >> 8 & 1 else registers())
             return several(2, load=False, base=SP, moved=moved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elftools.elf.constants import SH_FLAGS
@@ -12,6 +12,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from crtexport.firmware.thumb.decode import decoded
 from crtexport.firmware.thumb.instruction import Decoded
+from crtexport.firmware.thumb.pairs import InPairs
 from crtexport.firmware.thumb.timing import Bound, Core, cycles, refill
 
 
@@ -21,17 +22,31 @@ def write_table(elf: Path, core: Core, path: Path) -> None:
     A line has the instruction's address in hexadecimal and, for each of the bounds, its cycles
     after the preceding instruction, then those if a branch leads to it, then the additional cycles
     if it branches."""
+    found = sorted(_instructions(elf), key=lambda pair: pair[0])
     lines = []
+    for (address, one), numbers in zip(found, _cycles(found, core), strict=True):
+        more = [refill(core, bound) if one.may_branch else 0 for bound in Bound]
+        lines.append(f"{address:x} {' '.join(map(str, (*numbers, *more)))}\n")
+    path.write_text("".join(lines), encoding="ascii")
+
+
+def _cycles(found: Sequence[tuple[int, Decoded]], core: Core) -> Iterator[list[int]]:
+    """Yields for each instruction its cycles after the preceding one in each bound, and those if a
+    branch leads to it."""
     before: Decoded | None = None
     end = -1
-    for address, one in sorted(_instructions(elf), key=lambda pair: pair[0]):
-        previous = before if address == end else None
-        numbers = [cycles(one, previous, core, bound) for bound in Bound]
-        numbers += [cycles(one, None, core, bound) for bound in Bound]
-        numbers += [refill(core, bound) if one.may_branch else 0 for bound in Bound]
-        lines.append(f"{address:x} {' '.join(map(str, numbers))}\n")
+    pairs = [InPairs(bound) for bound in Bound]
+    for address, one in found:
+        if address != end:
+            before, pairs = None, [InPairs(bound) for bound in Bound]
+        if core is Core.M7:
+            yield [
+                *(beside.cycles(one) for beside in pairs),
+                *(InPairs(bound).cycles(one) for bound in Bound),
+            ]
+        else:
+            yield [cycles(one, after, core, bound) for after in (before, None) for bound in Bound]
         before, end = one, address + one.size
-    path.write_text("".join(lines), encoding="ascii")
 
 
 def _instructions(elf: Path) -> Iterator[tuple[int, Decoded]]:

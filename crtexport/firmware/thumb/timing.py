@@ -1,4 +1,5 @@
-"""Cycles of instructions on Cortex-M0, M0+, M3 and M4, with memories without wait states.
+"""Cycles of instructions on Cortex-M0, M0+, M3 and M4, with memories without wait states; those of
+a Cortex-M7 are in :mod:`.pairs`.
 
 Sources are the sections "Processor instructions" and "Load/store timings" of Arm's technical
 reference manuals: DDI 0432 (M0), DDI 0484 (M0+), DDI 0337 (M3) and 100166 (M4). Where they give a
@@ -16,12 +17,13 @@ from crtexport.firmware.thumb.instruction import PC, Decoded, OpClass
 
 
 class Core(enum.Enum):
-    """A processor whose manual documents cycles."""
+    """A processor whose cycles are known: all but the M7's are in a manual."""
 
     M0 = "cortex-m0"
     M0PLUS = "cortex-m0plus"
     M3 = "cortex-m3"
     M4 = "cortex-m4"
+    M7 = "cortex-m7"
 
 
 class Bound(enum.IntEnum):
@@ -42,18 +44,19 @@ _REFILL = {Core.M0: 2, Core.M0PLUS: 1}
 
 
 def core_of(cpu: str) -> Core | None:
-    """Returns the core that compilers call ``cpu``; None if its cycles aren't documented."""
+    """Returns the core that compilers call ``cpu``; None if its cycles aren't known."""
     return next((core for core in Core if core.value == cpu), None)
 
 
 def refill(core: Core, bound: Bound) -> int:
     """Returns the additional cycles of a branch that is taken."""
-    return _REFILL.get(core, bound + 1)
+    return int(bound) if core is Core.M7 else _REFILL.get(core, bound + 1)
 
 
 def cycles(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bound) -> int:
     """Returns the cycles of an instruction after the instruction ``previous`` (None if a branch
-    leads to it), without those of a branch that is taken."""
+    leads to it), without those of a branch that is taken. ``core`` is none that issues two at once.
+    """
     if core in _REFILL:
         return _small(instruction)
     took = _alone(instruction, previous, core, bound)

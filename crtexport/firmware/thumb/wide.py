@@ -14,6 +14,9 @@ from crtexport.firmware.thumb.instruction import (
 from crtexport.firmware.thumb.narrow import several
 
 _PKH = 6
+_MOVES = (2, 3)
+_PARTS = range(16, 31)
+"""Operations on plain numbers that saturate, or read or write bits of a register."""
 
 
 def decode(first: int, second: int) -> Decoded:
@@ -37,8 +40,10 @@ def decode(first: int, second: int) -> Decoded:
     return Decoded(4)
 
 
-def _plain(writes: set[int], reads: set[int], kind: OpClass = OpClass.SIMPLE) -> Decoded:
-    return Decoded(4, kind, frozenset(writes - {PC}), frozenset(reads - {PC}))
+def _plain(
+    writes: set[int], reads: set[int], kind: OpClass = OpClass.SIMPLE, *, shifted: bool = False
+) -> Decoded:
+    return Decoded(4, kind, frozenset(writes - {PC}), frozenset(reads - {PC}), shifted=shifted)
 
 
 def _multiple(first: int, second: int) -> Decoded:
@@ -69,9 +74,13 @@ def _dual(first: int, second: int) -> Decoded:
 def _shifted(first: int, second: int) -> Decoded:
     operation, source, target = first >> 5 & 15, first & 15, second >> 8 & 15
     reads = {source, second & 15}
+    shifts = bool(second & 0x70F0) or operation == _PKH
+    kind = OpClass.SHIFT if shifts else OpClass.SIMPLE
+    # What moves a register by some bits does nothing else with it.
+    shifted = shifts and not (operation in _MOVES and source == PC)
     if target == PC and operation != _PKH:  # a comparison
-        return _plain(set(), reads)
-    return _plain({target}, reads)
+        return _plain(set(), reads, kind, shifted=shifted)
+    return _plain({target}, reads, kind, shifted=shifted)
 
 
 def _immediate(first: int, second: int) -> Decoded:
@@ -81,7 +90,13 @@ def _immediate(first: int, second: int) -> Decoded:
         if operation in (4, 12):  # MOVW, MOVT
             return _plain({target}, {target} if operation == 12 else set())
         insert = operation == 22
-        return _plain({target}, {source, target} if insert else {source})
+        parts = operation in _PARTS
+        # SSAT and USAT, which saturate both halves where nothing is shifted.
+        shifted = parts and operation & 4 == 0 and bool(second & 0x70C0)
+        return _plain(
+            {target}, {source, target} if insert else {source},
+            OpClass.SHIFT if parts else OpClass.SIMPLE, shifted=shifted,
+        )
     if target == PC:
         return _plain(set(), {source})
     return _plain({target}, {source})
@@ -114,7 +129,7 @@ def _single(first: int, second: int) -> Decoded:
 def _registers(first: int, second: int) -> Decoded:
     """Returns an instruction whose operands are registers: shifts by a register, extensions,
     parallel additions and others."""
-    return _plain({second >> 8 & 15}, {first & 15, second & 15})
+    return _plain({second >> 8 & 15}, {first & 15, second & 15}, OpClass.SHIFT)
 
 
 def _multiply(first: int, second: int) -> Decoded:

@@ -41,6 +41,7 @@ class Unit(enum.Enum):
     MULTIPLY = "products"
     LOAD = "loads"
     STORE = "stores"
+    FLOAT = "floats"
 
     @property
     def count(self) -> int:
@@ -103,10 +104,14 @@ def at_least(body: Sequence[Instruction], loads: int = 0) -> int:
 
 
 class Pipeline:
-    """Where instructions that begin one after the other are: ``cycle`` is that of the last."""
+    """Where instructions that begin one after the other are: ``cycle`` is that of the last.
 
-    def __init__(self, values: int) -> None:
-        self.cycle = 0
+    ``in_order``: they finish in their order, too, so that nothing begins in a cycle behind a
+    product.
+    """
+
+    def __init__(self, values: int, *, in_order: bool = False) -> None:
+        self.cycle, self._in_order = 0, in_order
         self._begun = 0  # in this cycle
         self._busy: set[Unit] = set()
         self._there = [-1] * values  # when each value is: what is given, long ago
@@ -138,6 +143,8 @@ class Pipeline:
         if unit is Unit.STORE and Unit.MULTIPLY in busy:
             return False
         if unit is Unit.SHIFT and self._begun:
+            return False
+        if self._in_order and Unit.MULTIPLY in busy:
             return False
         return unit is Unit.ARITHMETIC or unit not in busy
 
