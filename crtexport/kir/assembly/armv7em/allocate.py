@@ -158,6 +158,22 @@ def _variables(instruction: Instruction) -> Iterator[Register]:
     return (r for r in instruction.wanted if not isinstance(r, ConstantRegister) and r is not STACK)
 
 
+class _Accesses(Struct):
+    """Of a block: all its instructions, and the registers that they read and write."""
+
+    body: list[Instruction]
+    reads: frozenset[Register]
+    writes: frozenset[Register]
+
+    @classmethod
+    def of(cls, block: Block) -> _Accesses:
+        body = [*block.body, *block.tail]
+        return cls(
+            body, frozenset(r for one in body for r in one.wanted),
+            frozenset(r for one in body for r in one.writes),
+        )
+
+
 class Allocation:
     """Looks for the values that are best on the stack."""
 
@@ -167,14 +183,16 @@ class Allocation:
         self.live = Liveness(nodes, features)
         self.features, self.apart = features, apart
         times = self.live.times
+        self._accesses = {block: _Accesses.of(block) for block in times}
         self._hottest_first = sorted(times.items(), key=lambda one: -one[1])
         # What a block has to load if it is on the stack.
         self._loads = {
             block: self.live.before[block]
-            & {r for one in block.body + block.tail if one.text != COPY for r in _variables(one)}
-            - {r for one in block.body + block.tail for r in one.writes}
-            for block in times
+            & {r for one in accesses.body if one.text != COPY for r in _variables(one)}
+            - accesses.writes
+            for block, accesses in self._accesses.items()
         }
+        self._least: dict[tuple[Block, int], int] = {}
         self._unordered: dict[object, _Unordered] = {}
         self._known: dict[object, Ordered | None] = {}
 
@@ -203,10 +221,8 @@ class Allocation:
         changes."""
         cost = 0.0
         for block, times in self.live.times.items():
-            body = [*block.body, *block.tail]
-            read = any(register in one.wanted for one in body)
-            written = any(register in one.writes for one in body)
-            cost += times * (1.5 * read + written)
+            accesses = self._accesses[block]
+            cost += times * (1.5 * (register in accesses.reads) + (register in accesses.writes))
         return cost
 
     def _placed(self, stack: list[Register], limit: float) -> Placed | None:
@@ -243,18 +259,21 @@ class Allocation:
     # ---- blocks
 
     def _in_any_order(self, block: Block, loads: int) -> int:
-        return in_any_order([*block.body, *block.tail], loads, self.features)
+        key = block, loads
+        if key not in self._least:
+            self._least[key] = in_any_order(self._accesses[block].body, loads, self.features)
+        return self._least[key]
 
     def _order(self, block: Block, stack: list[Register], fewer: int) -> Ordered | None:
         """Returns a block in order; ``fewer``: registers that aren't used."""
-        body = [*block.body, *block.tail]
-        used = {r for one in body for r in (*one.wanted, *one.writes)}
+        accesses = self._accesses[block]
+        used = accesses.reads | accesses.writes
         before, after = self.live.before[block], self.live.after[block]
         needed = [one for one in _ordered(after & used) if one not in stack]
         room = _ROOM - fewer - sum(one not in stack for one in before & after - used)
         here = block, tuple(one for one in stack if one in used)
         if here not in self._unordered:
-            changed, tail = self._loaded(block, body, stack)
+            changed, tail = self._loaded(block, frozenset(stack))
             found = dependences(changed, BlockFacts(self.apart, needed, tail), self.features)
             self._unordered[here] = _Unordered(changed, *found, self.features.dual_issue)
         key = here, room
@@ -263,7 +282,7 @@ class Allocation:
         return self._known[key]
 
     def _loaded(
-        self, block: Block, body: list[Instruction], stack: list[Register]
+        self, block: Block, stack: Collection[Register]
     ) -> tuple[list[Instruction], list[int]]:
         """Returns a block that loads what is on the stack before it uses that, and stores what it
         changes; and where its tail is then."""
@@ -271,7 +290,7 @@ class Allocation:
         changed: dict[Register, Register] = {}
         result: list[Instruction] = []
         tail: list[int] = []
-        for one in body:
+        for one in self._accesses[block].body:
             copied = one.reads[0] if one.text == COPY else None
             if copied in stack and copied not in here and one.writes[0] not in stack:
                 result.append(Instruction(_LOAD, one.writes, (), Kind.LOAD, _slot(one.reads[0])))
@@ -301,8 +320,7 @@ class Allocation:
         live = self.live
         together: dict[Register, set[Register]] = {one: set() for one in registers}
         for block in live.times:
-            written = {r for one in (*block.body, *block.tail) for r in one.writes}
-            present = live.before[block] | live.after[block] | written
+            present = live.before[block] | live.after[block] | self._accesses[block].writes
             for one in registers:
                 if one in present:
                     together[one] |= present
