@@ -32,7 +32,7 @@ _SHIFTS = ("lsl #", "lsr #", "asr #", "ror #")
 
 
 class Unit(enum.Enum):
-    """What an instruction takes for a cycle."""
+    """A part of the processor that an instruction takes for a cycle."""
 
     __hash__ = object.__hash__
 
@@ -50,8 +50,9 @@ class Unit(enum.Enum):
 
 
 class Issue(Struct, frozen=True, cache_hash=True):
-    """How an instruction begins: ``count`` in lines, of ``unit``; its result is there after
-    ``latency`` cycles. ``early`` and ``late``: values that it wants a cycle before, or after."""
+    """The way in which an instruction begins: ``count`` in lines, in ``unit``; its result is there
+    after ``latency`` cycles. ``early`` and ``late``: values that it wants a cycle before, or after.
+    """
 
     unit: Unit
     latency: int
@@ -61,7 +62,7 @@ class Issue(Struct, frozen=True, cache_hash=True):
 
 
 def unit_of(instruction: Instruction) -> Unit:
-    """Returns what an instruction takes."""
+    """Returns the unit that an instruction takes."""
     match instruction.kind:
         case Kind.LOAD:
             return Unit.LOAD
@@ -104,7 +105,7 @@ def at_least(body: Sequence[Instruction], loads: int = 0) -> int:
 
 
 class Pipeline:
-    """Where instructions that begin one after the other are: ``cycle`` is that of the last.
+    """Instructions that begin one after the other: ``cycle`` is that of the last.
 
     ``in_order``: they finish in their order, too, so that nothing begins in a cycle behind a
     product.

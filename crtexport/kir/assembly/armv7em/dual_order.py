@@ -15,7 +15,7 @@ from crtexport.kir.assembly.armv7em.dual_issue import Issue, Pipeline, Unit
 from crtexport.kir.assembly.armv7em.instructions import Kind
 from crtexport.kir.assembly.armv7em.order import (
     BLOCKS,
-    Graph,
+    BlockGraph,
     Order,
     Preference,
     Run,
@@ -48,7 +48,7 @@ def best_dual_order(block: Dependences, room: int) -> Order | None:
     return best
 
 
-def _timed(graph: Graph, order: Order) -> Order:
+def _timed(graph: BlockGraph, order: Order) -> Order:
     """Returns an order with the cycles that it takes where two instructions are issued at once."""
     pipeline = Pipeline(len(graph.readers))
     for number in order.places:
@@ -84,7 +84,7 @@ def _paths(block: Dependences) -> list[int]:
 class _DualRun(Run):
     """One way through a graph: loads leave ``free`` registers to other instructions."""
 
-    def __init__(self, graph: Graph, room: int, free: int, *, by_path: bool) -> None:
+    def __init__(self, graph: BlockGraph, room: int, free: int, *, by_path: bool) -> None:
         super().__init__(graph, room, Preference(free, eager=True))
         self.by_path, self.paths = by_path, _paths(graph.block)
         self.pipeline = Pipeline(len(graph.readers))

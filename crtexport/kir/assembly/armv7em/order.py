@@ -87,11 +87,11 @@ def _continued(products: Run, best: Order | None) -> Order | None:
 
 
 @functools.lru_cache(BLOCKS)
-def graph_of(block: Dependences) -> Graph:
-    return Graph(block)
+def graph_of(block: Dependences) -> BlockGraph:
+    return BlockGraph(block)
 
 
-class Graph:
+class BlockGraph:
     """The dependences of a block, and what follows from them before anything is ordered."""
 
     def __init__(self, block: Dependences) -> None:
@@ -144,7 +144,7 @@ class Preference(Struct, frozen=True):
 class Run:
     """One way through a graph, as ``preference`` says."""
 
-    def __init__(self, graph: Graph, room: int, preference: Preference) -> None:
+    def __init__(self, graph: BlockGraph, room: int, preference: Preference) -> None:
         self.graph, self.room, self.preference = graph, room, preference
         self.products = graph.products  # that aren't added yet
         self.sums = graph.begin_sums  # that haven't begun
