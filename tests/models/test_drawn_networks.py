@@ -17,7 +17,7 @@ from tests.helpers import reference, require, require_reference
 NETWORKS = [
     *(("mps3_an547", seed) for seed in range(1, 6)), ("mps2_an386", 1), ("mps2_an386", 2),
     ("mps2_an385", 1), ("mps2_an385", 3), ("mps2_an500", 1), ("mps2_an500", 4),
-    ("qemu_riscv32", 2),
+    ("mps2_an505", 1), ("mps2_an505", 5), ("qemu_riscv32", 2),
 ]
 
 

@@ -41,7 +41,8 @@ class Decoded(Struct, frozen=True):
     address. ``added`` is the accumulator to which a product is added. ``count`` is the number of
     registers that a load or store of several (LDM, STM, PUSH, POP) transfers, else 0. ``updates``:
     it changes its base register. ``indexed``: its address is the sum of two registers. ``shifted``:
-    it shifts an operand before it uses that."""
+    it shifts an operand before it uses that. ``slow``: it does so, but not to the left, or it
+    saturates, or it works on several parts of a word."""
 
     size: int
     kind: OpClass = OpClass.SIMPLE
@@ -53,6 +54,7 @@ class Decoded(Struct, frozen=True):
     updates: bool = False
     indexed: bool = False
     shifted: bool = False
+    slow: bool = False
 
     @property
     def accesses(self) -> bool:

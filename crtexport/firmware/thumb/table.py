@@ -12,7 +12,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from crtexport.firmware.thumb.decode import decoded
 from crtexport.firmware.thumb.instruction import Decoded
-from crtexport.firmware.thumb.pairs import InPairs
+from crtexport.firmware.thumb.pipelined import RULES, Pipelined
 from crtexport.firmware.thumb.timing import Bound, Core, cycles, refill
 
 
@@ -35,15 +35,15 @@ def _cycles(found: Sequence[tuple[int, Decoded]], core: Core) -> Iterator[list[i
     branch leads to it."""
     before: Decoded | None = None
     end = -1
-    pairs = [InPairs(bound) for bound in Bound]
+    rules = RULES.get(core)
+    running: list[Pipelined] = []
     for address, one in found:
         if address != end:
-            before, pairs = None, [InPairs(bound) for bound in Bound]
-        if core is Core.M7:
-            yield [
-                *(beside.cycles(one) for beside in pairs),
-                *(InPairs(bound).cycles(one) for bound in Bound),
-            ]
+            before = None
+            running = [] if rules is None else [Pipelined(rules, bound) for bound in Bound]
+        if rules is not None:
+            alone = [Pipelined(rules, bound) for bound in Bound]
+            yield [each.cycles(one) for each in (*running, *alone)]
         else:
             yield [cycles(one, after, core, bound) for after in (before, None) for bound in Bound]
         before, end = one, address + one.size

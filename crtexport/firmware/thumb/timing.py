@@ -1,5 +1,5 @@
 """Cycles of instructions on Cortex-M0, M0+, M3 and M4, with memories without wait states; those of
-a Cortex-M7 are in :mod:`.pairs`.
+M7 and M33 are in :mod:`.pipelined`.
 
 Sources are the sections "Processor instructions" and "Load/store timings" of Arm's technical
 reference manuals: DDI 0432 (M0), DDI 0484 (M0+), DDI 0337 (M3) and 100166 (M4). Where they give a
@@ -17,13 +17,14 @@ from crtexport.firmware.thumb.instruction import PC, Decoded, OpClass
 
 
 class Core(enum.Enum):
-    """A processor whose cycles are known: all but the M7's are in a manual."""
+    """A processor whose cycles are known: all but those of M7 and M33 from a manual."""
 
     M0 = "cortex-m0"
     M0PLUS = "cortex-m0plus"
     M3 = "cortex-m3"
     M4 = "cortex-m4"
     M7 = "cortex-m7"
+    M33 = "cortex-m33"
 
 
 class Bound(enum.IntEnum):
@@ -55,7 +56,7 @@ def refill(core: Core, bound: Bound) -> int:
 
 def cycles(instruction: Decoded, previous: Decoded | None, core: Core, bound: Bound) -> int:
     """Returns the cycles of an instruction after the instruction ``previous`` (None if a branch
-    leads to it), without those of a branch that is taken. ``core`` is none that issues two at once.
+    leads to it), without those of a branch that is taken. ``core`` is one that a manual tells of.
     """
     if core in _REFILL:
         return _small(instruction)

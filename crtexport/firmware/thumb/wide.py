@@ -15,6 +15,8 @@ from crtexport.firmware.thumb.narrow import several
 
 _PKH = 6
 _MOVES = (2, 3)
+_EXTENDED_HALVES = (2, 3)
+"""Operations that extend two bytes of a word: SXTB16, UXTB16, and the same with an addition."""
 _PARTS = range(16, 31)
 """Operations on plain numbers that saturate, or read or write bits of a register."""
 
@@ -41,9 +43,12 @@ def decode(first: int, second: int) -> Decoded:
 
 
 def _plain(
-    writes: set[int], reads: set[int], kind: OpClass = OpClass.SIMPLE, *, shifted: bool = False
+    writes: set[int], reads: set[int], kind: OpClass = OpClass.SIMPLE, *, shifted: bool = False,
+    slow: bool = False,
 ) -> Decoded:
-    return Decoded(4, kind, frozenset(writes - {PC}), frozenset(reads - {PC}), shifted=shifted)
+    return Decoded(
+        4, kind, frozenset(writes - {PC}), frozenset(reads - {PC}), shifted=shifted, slow=slow
+    )
 
 
 def _multiple(first: int, second: int) -> Decoded:
@@ -78,9 +83,10 @@ def _shifted(first: int, second: int) -> Decoded:
     kind = OpClass.SHIFT if shifts else OpClass.SIMPLE
     # What moves a register by some bits does nothing else with it.
     shifted = shifts and not (operation in _MOVES and source == PC)
+    slow = operation == _PKH or (shifted and bool(second & 0x30))
     if target == PC and operation != _PKH:  # a comparison
         return _plain(set(), reads, kind, shifted=shifted)
-    return _plain({target}, reads, kind, shifted=shifted)
+    return _plain({target}, reads, kind, shifted=shifted, slow=slow)
 
 
 def _immediate(first: int, second: int) -> Decoded:
@@ -92,10 +98,11 @@ def _immediate(first: int, second: int) -> Decoded:
         insert = operation == 22
         parts = operation in _PARTS
         # SSAT and USAT, which saturate both halves where nothing is shifted.
-        shifted = parts and operation & 4 == 0 and bool(second & 0x70C0)
+        saturates = parts and operation & 4 == 0
         return _plain(
             {target}, {source, target} if insert else {source},
-            OpClass.SHIFT if parts else OpClass.SIMPLE, shifted=shifted,
+            OpClass.SHIFT if parts else OpClass.SIMPLE,
+            shifted=saturates and bool(second & 0x70C0), slow=saturates,
         )
     if target == PC:
         return _plain(set(), {source})
@@ -129,7 +136,11 @@ def _single(first: int, second: int) -> Decoded:
 def _registers(first: int, second: int) -> Decoded:
     """Returns an instruction whose operands are registers: shifts by a register, extensions,
     parallel additions and others."""
-    return _plain({second >> 8 & 15}, {first & 15, second & 15}, OpClass.SHIFT)
+    halves = first >> 4 & 15 in _EXTENDED_HALVES and bool(second & 0x80)
+    parallel = first >> 7 & 1 and not second & 0x80
+    return _plain(
+        {second >> 8 & 15}, {first & 15, second & 15}, OpClass.SHIFT, slow=bool(halves or parallel)
+    )
 
 
 def _multiply(first: int, second: int) -> Decoded:

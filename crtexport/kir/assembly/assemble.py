@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from crtexport.kir.assembly.armv7em.allocate import Allocation
 from crtexport.kir.assembly.armv7em.instructions import UnsupportedError
+from crtexport.kir.assembly.armv7em.issue import rules_of
 from crtexport.kir.assembly.armv7em.renumber import renumbered
 from crtexport.kir.assembly.armv7em.select import select
 from crtexport.kir.assembly.armv7em.spellings import Features
@@ -41,7 +42,7 @@ def features_of(target: Target) -> Features | None:
     triple = target.triple
     if not triple.startswith(("thumbv7m", "thumbv7em", "thumbv8m.main", "thumbv8.1m.main")):
         return None
-    return Features(dsp="+dsp" in target.features, dual_issue=target.cpu == "cortex-m7")
+    return Features(dsp="+dsp" in target.features, rules=rules_of(target.cpu))
 
 
 def assembled(loop: For, kernel: Kernel, target: Target) -> Assembled | None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crtexport.kir import interpreter
 from crtexport.kir import language as kir
+from crtexport.kir.assembly.armv7em.issue import CORTEX_M7, CORTEX_M33
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.assemble import Assembled, assemble
 from crtexport.kir.builder import (
@@ -42,7 +43,8 @@ from crtexport.kir.language import BinaryOp, Buffer, Expr, Kernel, Scalar, Var
 from tests.kir.assembly.machine import Machine
 
 Array = npt.NDArray[Any]
-CORTEX_M7 = Features(dsp=True, dual_issue=True)
+M7 = Features(dsp=True, rules=CORTEX_M7)
+M33 = Features(dsp=True, rules=CORTEX_M33)
 SIZE = 3000
 """Elements of each buffer: indices stay below."""
 NUMPY = {Scalar.I8: np.int8, Scalar.U8: np.uint8, Scalar.I16: np.int16, Scalar.I32: np.int32}

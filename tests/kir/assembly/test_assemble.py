@@ -32,10 +32,10 @@ from crtexport.kir.builder import (
     sub,
 )
 from crtexport.kir.language import For, Kernel, Scalar
-from tests.kir.assembly.loops import CORTEX_M7, SIZE, Drawn, assert_same
+from tests.kir.assembly.loops import M7, M33, SIZE, Drawn, assert_same
 
 
-@pytest.mark.parametrize("features", [Features(dsp=True), Features(dsp=False), CORTEX_M7])
+@pytest.mark.parametrize("features", [Features(dsp=True), Features(dsp=False), M7, M33])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_memory_is_what_the_interpreter_makes_of_it(

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from crtexport.kir.assembly.armv7em import order
 from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
-from crtexport.kir.assembly.armv7em.dual_order import best_dual_order
 from crtexport.kir.assembly.armv7em.instructions import (
     Block,
     Instruction,
@@ -22,10 +21,11 @@ from crtexport.kir.assembly.armv7em.instructions import (
     UnsupportedError,
     parts,
 )
+from crtexport.kir.assembly.armv7em.list_order import best_list_order
 from crtexport.kir.assembly.armv7em.select import select
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.language import For
-from tests.kir.assembly.loops import CORTEX_M7, Drawn
+from tests.kir.assembly.loops import M7, M33, Drawn
 
 
 def _blocks(nodes: list[Node]) -> Iterator[Block]:
@@ -61,16 +61,19 @@ def test_preferences_that_are_left_out_find_nothing_better(
                     assert order.best_order.__wrapped__(block, room) == found
 
 
-@pytest.mark.parametrize("features", [Features(dsp=True), Features(dsp=False), CORTEX_M7])
+@pytest.mark.parametrize("features", [Features(dsp=True), Features(dsp=False), M7, M33])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_all_instructions_are_there_behind_what_they_depend_on(
     features: Features, data: st.DataObject
 ) -> None:
-    best = best_dual_order if features.dual_issue else order.best_order
     with suppress(UnsupportedError):
         for block in _drawn(data, features):
-            found = best(block, data.draw(st.integers(6, 14)))
+            room = data.draw(st.integers(6, 14))
+            if features.rules is None:
+                found = order.best_order(block, room)
+            else:
+                found = best_list_order(block, room, features.rules)
             if found is None:
                 continue
             places = {number: place for place, number in enumerate(found.places) if number >= 0}

@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
-from crtexport.kir.assembly.armv7em.dual_order import best_dual_order
 from crtexport.kir.assembly.armv7em.instructions import (
     COPY,
     STACK,
@@ -30,6 +29,8 @@ from crtexport.kir.assembly.armv7em.instructions import (
     UnsupportedError,
     constant,
 )
+from crtexport.kir.assembly.armv7em.issue import IssueRules
+from crtexport.kir.assembly.armv7em.list_order import best_list_order
 from crtexport.kir.assembly.armv7em.order import best_order
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.timing import in_any_order, taken
@@ -76,13 +77,15 @@ class _Unordered(Struct):
     body: list[Instruction]
     known: Dependences
     constants: tuple[int, ...]
-    dual_issue: bool
+    rules: IssueRules | None
 
     def ordered(self, room: int) -> Ordered | None:
         """Returns the instructions in the best order that is found in which ``room`` registers are
         enough; None if none is."""
-        best = best_dual_order if self.dual_issue else best_order
-        order = best(self.known, room)
+        if self.rules is None:
+            order = best_order(self.known, room)
+        else:
+            order = best_list_order(self.known, room, self.rules)
         if order is None:
             return None
         made: dict[int, Register] = {}
@@ -275,7 +278,7 @@ class Allocation:
         if here not in self._unordered:
             changed, tail = self._loaded(block, frozenset(stack))
             found = dependences(changed, BlockFacts(self.apart, needed, tail), self.features)
-            self._unordered[here] = _Unordered(changed, *found, self.features.dual_issue)
+            self._unordered[here] = _Unordered(changed, *found, self.features.rules)
         key = here, room
         if key not in self._known:
             self._known[key] = self._unordered[here].ordered(room)

@@ -10,7 +10,6 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
-from crtexport.kir.assembly.armv7em.dual_issue import Issue, issue_of
 from crtexport.kir.assembly.armv7em.instructions import (
     STACK,
     ConstantRegister,
@@ -20,6 +19,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
     Register,
     constant,
 )
+from crtexport.kir.assembly.armv7em.issue import Issue, issue_of
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.timing import least_cycles
 
@@ -42,7 +42,7 @@ class DependenceStep(Struct, frozen=True, cache_hash=True):
     ``base`` is the value that is the address of its access of memory, None where there is none or
     no instruction writes it; ``advanced``: the value that it makes of that, if it does, which is
     there at once. ``sums``: it makes a value that products are added to. ``issue``: how it begins
-    where two are issued at once.
+    by the processor's rules, if it has any.
     """
 
     kind: Kind
@@ -152,7 +152,7 @@ class _Finder:
             sums=one.adds is None and one.kind is not Kind.LOAD and (
                 not self._sums.isdisjoint(one.writes)
             ),
-            issue=issue_of(one, reads) if features.dual_issue else None,
+            issue=issue_of(one, reads, features.rules) if features.rules else None,
         )
 
     def _value_in(self, register: Register) -> int:

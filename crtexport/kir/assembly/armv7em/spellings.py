@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from crtexport.kir.assembly.armv7em.instructions import Kind
+from crtexport.kir.assembly.armv7em.issue import IssueRules
 from crtexport.kir.language import Scalar
 
 LOADS = {
@@ -51,8 +52,8 @@ CALLS = {
 
 
 class Features(Struct, frozen=True):
-    """``dsp``: whether there is that extension; ``dual_issue``: whether two instructions begin at
-    once, as on the Cortex-M7."""
+    """``dsp``: whether there is that extension; ``rules``: by which instructions begin, None where
+    their cycles are those of a Cortex-M3 or M4."""
 
     dsp: bool
-    dual_issue: bool = False
+    rules: IssueRules | None = None

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crtexport.kir.assembly.armv7em import dual_issue
 from crtexport.kir.assembly.armv7em.instructions import Instruction, Kind
+from crtexport.kir.assembly.armv7em.issue import at_least
 from crtexport.kir.assembly.armv7em.spellings import Features
 
 _TAKEN = 3
@@ -23,14 +23,14 @@ _M3 = {Kind.ACCUMULATE: 2, Kind.LONG: 4, Kind.LONG_ACCUMULATE: 5}
 
 def taken(features: Features) -> int:
     """Returns the cycles of a branch that is taken."""
-    return dual_issue.TAKEN if features.dual_issue else _TAKEN
+    return features.rules.taken if features.rules else _TAKEN
 
 
 def in_any_order(body: Sequence[Instruction], loads: int, features: Features) -> int:
     """Returns cycles that instructions behind a branch, and some ``loads`` more, take in whichever
     order."""
-    if features.dual_issue:
-        return dual_issue.at_least(body, loads)
+    if features.rules:
+        return at_least(body, loads, features.rules)
     first_load = any(one.kind is Kind.LOAD for one in body)
     return sum(least_cycles(one, features) for one in body) + first_load + loads
 

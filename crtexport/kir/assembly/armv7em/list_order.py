@@ -1,8 +1,9 @@
-"""Orders the instructions of a block for a processor that issues two at once.
+"""Orders the instructions of a block by a list of those that may come next, cycle by cycle.
 
-There, it doesn't matter whether loads stand together: each cycle wants an instruction of the unit
-that has most to do, and something beside it. So a list is scheduled, cycle by cycle, in one of two
-ways: what the busiest unit can do comes first, then loads; or what the longest path hangs on.
+That is for processors on which results take longer than their instructions, or of which two begin
+at once: there it doesn't matter whether loads stand together, but what can be done while a result
+isn't there yet. What comes next is chosen in one of two ways: what the busiest unit can do, then
+loads; or what the longest path hangs on.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import functools
 from math import inf
 
 from crtexport.kir.assembly.armv7em.dependences import Dependences, DependenceStep
-from crtexport.kir.assembly.armv7em.dual_issue import Issue, Pipeline, Unit
 from crtexport.kir.assembly.armv7em.instructions import Kind
+from crtexport.kir.assembly.armv7em.issue import Issue, IssueRules, Pipeline, Unit
 from crtexport.kir.assembly.armv7em.order import (
     BLOCKS,
     BlockGraph,
@@ -30,7 +31,7 @@ _LOADS = 4
 
 
 @functools.lru_cache(BLOCKS)
-def best_dual_order(block: Dependences, room: int) -> Order | None:
+def best_list_order(block: Dependences, room: int, rules: IssueRules) -> Order | None:
     """Returns the best order that is found in which ``room`` registers are enough; None if none
     is."""
     graph = graph_of(block)
@@ -38,19 +39,19 @@ def best_dual_order(block: Dependences, room: int) -> Order | None:
     for free in range(_MOST_FREE + 1):
         before = best
         for by_path in (False, True):
-            run = _DualRun(graph, room, free, by_path=by_path)
+            run = _ListRun(graph, room, rules, free, by_path=by_path)
             best = run.result(best.cycles if best is not None else inf) or best
         if best is before and best is not None:
             break
     if best is None:  # orders with loads put together may need fewer registers
         clustered = best_order(block, room)
-        best = clustered and _timed(graph, clustered)
+        best = clustered and _timed(graph, clustered, rules)
     return best
 
 
-def _timed(graph: BlockGraph, order: Order) -> Order:
-    """Returns an order with the cycles that it takes where two instructions are issued at once."""
-    pipeline = Pipeline(len(graph.readers))
+def _timed(graph: BlockGraph, order: Order, rules: IssueRules) -> Order:
+    """Returns an order with the cycles that it takes by ``rules``."""
+    pipeline = Pipeline(len(graph.readers), rules)
     for number in order.places:
         if number < 0:
             pipeline.begin_constant(graph.constants[~number])
@@ -65,7 +66,7 @@ def _begin(pipeline: Pipeline, step: DependenceStep) -> None:
 
 def _issue(step: DependenceStep) -> Issue:
     if step.issue is None:
-        raise ValueError("the steps are those of a processor that issues one at once")
+        raise ValueError("the steps are those of a processor without rules")
     return step.issue
 
 
@@ -81,13 +82,15 @@ def _paths(block: Dependences) -> list[int]:
     return cycles
 
 
-class _DualRun(Run):
+class _ListRun(Run):
     """One way through a graph: loads leave ``free`` registers to other instructions."""
 
-    def __init__(self, graph: BlockGraph, room: int, free: int, *, by_path: bool) -> None:
+    def __init__(
+        self, graph: BlockGraph, room: int, rules: IssueRules, free: int, *, by_path: bool
+    ) -> None:
         super().__init__(graph, room, Preference(free, eager=True))
         self.by_path, self.paths = by_path, _paths(graph.block)
-        self.pipeline = Pipeline(len(graph.readers))
+        self.pipeline = Pipeline(len(graph.readers), rules)
         # The cycles that each unit is still busy.
         self.busy = dict.fromkeys(Unit, 0.0)
         for step in graph.steps:

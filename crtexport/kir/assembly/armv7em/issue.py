@@ -1,15 +1,20 @@
-"""Cycles of instructions on Cortex-M7, which issues two at once, with memories that never wait.
+"""Cycles of instructions on processors whose results take longer than their instructions, or that
+begin two at once, with memories that never wait.
 
-Instructions begin in their order, up to two in a cycle, if each finds its unit free and its
-operands there. Arm publishes no table of that; these are the rules of LLVM's scheduling model
-(ARMScheduleM7.td) and of measurements on an STM32H743 (jnk0le/random-asm), where they differ those
-that take longer:
+Instructions begin in their order, if each finds its unit free and its operands there. Arm publishes
+no table of that for these processors.
 
-* Products begin one a cycle, not beside a store; what is to be added is wanted a cycle later.
-* Instructions that shift, or work on parts of words, begin one a cycle, and what they shift is
-  wanted a cycle earlier. So is an address, but one that a load or store has advanced.
-* Of loads one begins in a cycle: two would have to read an even and an odd word.
-* Loads, products and saturations have their result after two cycles, the others after one.
+* Cortex-M7, two in a cycle: by LLVM's scheduling model (ARMScheduleM7.td) and measurements on an
+  STM32H743 (jnk0le/random-asm), where they differ what takes longer. Products begin one a cycle,
+  not beside a store; one load, because two would have to read an even and an odd word; one
+  instruction that shifts or works on parts of words, as the first of two. What is shifted is wanted
+  a cycle earlier, and an address, but one that a load or store has advanced. Loads, products and
+  saturations have their result after two cycles.
+* Cortex-M33, one in a cycle: by measurements on an RP2350 (slothy-optimizer, cortex_m33.py). Loads,
+  products, what adds or packs parts of words, and what shifts an operand other than to the left,
+  have their result after two cycles. Of extensions and saturations nothing was published: two.
+
+On both, what a product is added to is wanted a cycle later.
 """
 
 from __future__ import annotations
@@ -22,13 +27,40 @@ from msgspec import Struct
 
 from crtexport.kir.assembly.armv7em.instructions import Instruction, Kind, Register
 
-PER_CYCLE = 2
-"""Instructions that begin in a cycle."""
-TAKEN = 1
-"""Cycles of a branch that is taken, as predicted."""
 _DIVISION = 6
 _PLAIN = {"add", "adds", "sub", "subs", "rsb", "and", "orr", "eor", "bic", "mov", "mvn", "cmp"}
-_SHIFTS = ("lsl #", "lsr #", "asr #", "ror #")
+_LEFT, _RIGHT = ("lsl #",), ("lsr #", "asr #", "ror #")
+_SATURATE = frozenset(("ssat", "usat"))
+_HALVES = frozenset(("sxtb16", "uxtb16", "pkhbt", "pkhtb", "sadd16", "ssub16"))
+
+
+class IssueRules(Struct, frozen=True):
+    """``per_cycle``: instructions that begin in a cycle; ``taken``: cycles of a branch that is
+    taken. ``early``: addresses and operands that are shifted are wanted a cycle before others, and
+    what is stored a cycle later. Results of ``slow`` instructions take two cycles, and with
+    ``slow_shifts`` those of others that shift an operand, but not to the left."""
+
+    per_cycle: int
+    taken: int
+    early: bool
+    slow: frozenset[str]
+    slow_shifts: bool
+
+
+CORTEX_M7 = IssueRules(per_cycle=2, taken=1, early=True, slow=_SATURATE, slow_shifts=False)
+CORTEX_M33 = IssueRules(
+    per_cycle=1, taken=3, early=False, slow=_SATURATE | _HALVES, slow_shifts=True
+)
+_RULES = {
+    "cortex-m7": CORTEX_M7, "cortex-m33": CORTEX_M33, "cortex-m35p": CORTEX_M33,
+    "star-mc1": CORTEX_M33,
+}
+
+
+def rules_of(cpu: str) -> IssueRules | None:
+    """Returns the rules of the processor that compilers call ``cpu``; None where it isn't one of
+    these."""
+    return _RULES.get(cpu)
 
 
 class Unit(enum.Enum):
@@ -70,36 +102,50 @@ def unit_of(instruction: Instruction) -> Unit:
             return Unit.STORE
         case Kind.SIMPLE:
             name, _, operands = instruction.text.partition(" ")
-            plain = name in _PLAIN and not any(shift in operands for shift in _SHIFTS)
+            plain = name in _PLAIN and not _shifts(operands, _LEFT + _RIGHT)
             # A constant in two instructions has no operands that would be shifted.
             return Unit.ARITHMETIC if plain or name == "movw" else Unit.SHIFT
         case _:
             return Unit.MULTIPLY
 
 
-def issue_of(instruction: Instruction, reads: dict[Register, int]) -> Issue:
+def _shifts(text: str, shifts: Sequence[str]) -> bool:
+    return any(shift in text for shift in shifts)
+
+
+def issue_of(instruction: Instruction, reads: dict[Register, int], rules: IssueRules) -> Issue:
     """Returns how an instruction begins that reads these values."""
     unit = unit_of(instruction)
     early, late = set(), set()
-    if instruction.memory is not None and instruction.memory.base in reads:
-        early.add(reads[instruction.memory.base])
-    if any(shift in instruction.text for shift in _SHIFTS):
-        early.update(reads.values())
+    if rules.early:
+        if instruction.memory is not None and instruction.memory.base in reads:
+            early.add(reads[instruction.memory.base])
+        if _shifts(instruction.text, _LEFT + _RIGHT):
+            early.update(reads.values())
+        if unit is Unit.STORE:
+            late.update(set(reads.values()) - early)
     if instruction.adds in reads:
         late.add(reads[instruction.adds])
-    if unit is Unit.STORE:
-        late.update(set(reads.values()) - early)
-    slow = unit in (Unit.LOAD, Unit.MULTIPLY) or "sat " in instruction.text
-    latency = _DIVISION if instruction.kind is Kind.DIVIDE else 2 if slow else 1
-    return Issue(unit, latency, instruction.count, frozenset(early), frozenset(late))
+    return Issue(
+        unit, _latency(instruction, unit, rules), instruction.count, frozenset(early),
+        frozenset(late),
+    )
 
 
-def at_least(body: Sequence[Instruction], loads: int = 0) -> int:
+def _latency(instruction: Instruction, unit: Unit, rules: IssueRules) -> int:
+    if instruction.kind is Kind.DIVIDE:
+        return _DIVISION
+    if unit in (Unit.LOAD, Unit.MULTIPLY) or instruction.text.partition(" ")[0] in rules.slow:
+        return 2
+    return 2 if rules.slow_shifts and _shifts(instruction.text, _RIGHT) else 1
+
+
+def at_least(body: Sequence[Instruction], loads: int, rules: IssueRules) -> int:
     """Returns cycles that instructions, and some ``loads``, take in whichever order."""
     units = Counter({Unit.LOAD: loads})
     units.update(unit_of(one) for one in body)
     lines = loads + sum(one.count for one in body)
-    return max(-(-lines // PER_CYCLE), *(
+    return max(-(-lines // rules.per_cycle), *(
         units[unit] for unit in Unit if unit is not Unit.ARITHMETIC
     ))
 
@@ -111,8 +157,8 @@ class Pipeline:
     product.
     """
 
-    def __init__(self, values: int, *, in_order: bool = False) -> None:
-        self.cycle, self._in_order = 0, in_order
+    def __init__(self, values: int, rules: IssueRules, *, in_order: bool = False) -> None:
+        self.cycle, self._per_cycle, self._in_order = 0, rules.per_cycle, in_order
         self._begun = 0  # in this cycle
         self._busy: set[Unit] = set()
         self._there = [-1] * values  # when each value is: what is given, long ago
@@ -136,7 +182,7 @@ class Pipeline:
         return cycle + 1
 
     def _fits(self, issue: Issue) -> bool:
-        if self._begun + issue.count > PER_CYCLE and self._begun:
+        if self._begun + issue.count > self._per_cycle and self._begun:
             return False
         unit, busy = issue.unit, self._busy
         if unit is Unit.MULTIPLY and Unit.STORE in busy:
@@ -162,13 +208,13 @@ class Pipeline:
 
     def begin_constant(self, count: int) -> None:
         """Lets the ``count`` instructions begin that make a constant."""
-        full = self._begun and self._begun + count > PER_CYCLE
+        full = self._begun and self._begun + count > self._per_cycle
         self._begin(self.cycle + bool(full), count)
 
     def _begin(self, at: int, count: int) -> None:
         if at > self.cycle:
             self.cycle, self._begun, self._busy = at, 0, set()
-        # More than two go on in the cycles behind.
-        more = max(0, self._begun + count - 1) // PER_CYCLE
+        # Those for which there is no room go on in the cycles behind.
+        more = max(0, self._begun + count - 1) // self._per_cycle
         self.cycle += more
-        self._begun += count - PER_CYCLE * more
+        self._begun += count - self._per_cycle * more

@@ -1,0 +1,97 @@
+"""Cycles of instructions on Cortex-M7 and M33.
+
+No manual of Arm's says how long they take. The rules are those by which
+:mod:`crtexport.kir.assembly.armv7em.issue` orders instructions, and of its sources; floats,
+divisions and accesses of several registers take what was measured of the M7. It predicts branches:
+one that is taken takes 0, 1 or 2 cycles more in the three bounds, as against 1, 2 or 3. In the high
+bound instructions of the M7 also finish in their order, as in LLVM's model: nothing begins in a
+cycle behind a product.
+"""
+
+from __future__ import annotations
+
+from crtexport.firmware.thumb.instruction import FLOAT, PC, Decoded, OpClass
+from crtexport.firmware.thumb.timing import Bound, Core
+from crtexport.kir.assembly.armv7em.issue import (
+    CORTEX_M7,
+    CORTEX_M33,
+    Issue,
+    IssueRules,
+    Pipeline,
+    Unit,
+)
+
+RULES = {Core.M7: CORTEX_M7, Core.M33: CORTEX_M33}
+_REGISTERS = FLOAT + 64
+_PRODUCTS = (
+    OpClass.MULTIPLY, OpClass.ACCUMULATE, OpClass.LONG_MULTIPLY, OpClass.LONG_ACCUMULATE,
+    OpClass.DIVIDE,
+)
+_FLOATS = {OpClass.FLOAT: 3, OpClass.FLOAT_ACCUMULATE: 4, OpClass.FLOAT_DIVIDE: 14}
+"""Latencies; a sum that a product is added to is wanted a cycle later."""
+_DIVISION = 6
+_BESIDE = 2
+"""Words that loads and stores of several registers access in a cycle, on a M7."""
+
+
+class Pipelined:
+    """Instructions that are executed one after the other on a core that has ``rules``."""
+
+    def __init__(self, rules: IssueRules, bound: Bound) -> None:
+        self._rules = rules
+        self._pipeline = Pipeline(_REGISTERS, rules, in_order=bound is Bound.HIGH)
+        self._took = 0
+
+    def cycles(self, one: Decoded) -> int:
+        """Returns the cycles that the next instruction takes more; 0 for one that begins beside the
+        instruction before."""
+        advanced = next(iter(one.base & one.writes), None) if one.updates else None
+        issue = _issue(one, self._rules)
+        self._pipeline.begin(issue, sorted(one.reads), sorted(one.writes), advanced)
+        before, self._took = self._took, self._pipeline.took
+        return self._took - before
+
+
+def _issue(one: Decoded, rules: IssueRules) -> Issue:
+    unit, added = _unit(one), one.added
+    if not rules.early:
+        early, late = frozenset[int](), added
+    else:
+        early = (one.reads if one.shifted else one.base) - {PC}
+        late = one.reads - one.base if one.kind is OpClass.STORE else added
+    return Issue(unit, _latency(one, unit, rules), _count(one, rules), early, late)
+
+
+def _unit(one: Decoded) -> Unit:
+    match one.kind:
+        case OpClass.LOAD | OpClass.TABLE_BRANCH:
+            return Unit.LOAD
+        case OpClass.STORE:
+            return Unit.STORE
+        case OpClass.SHIFT:
+            return Unit.SHIFT
+        case OpClass.TWO_MOVES:
+            return Unit.FLOAT
+        case kind if kind in _PRODUCTS:
+            return Unit.MULTIPLY
+        case kind if kind in _FLOATS:
+            return Unit.FLOAT
+        case _:
+            return Unit.ARITHMETIC
+
+
+def _latency(one: Decoded, unit: Unit, rules: IssueRules) -> int:
+    if one.kind is OpClass.DIVIDE:
+        return _DIVISION
+    slow = unit in (Unit.LOAD, Unit.MULTIPLY) or (one.slow and rules.slow_shifts)
+    return _FLOATS.get(one.kind, 2 if slow else 1)
+
+
+def _count(one: Decoded, rules: IssueRules) -> int:
+    """Returns how many instructions could begin while this one does."""
+    if one.count:
+        return rules.per_cycle * -(-one.count // (_BESIDE if rules.per_cycle > 1 else 1))
+    if one.kind is OpClass.FLOAT_DIVIDE:
+        return rules.per_cycle * _FLOATS[one.kind]
+    two = one.kind in (OpClass.TWO_MOVES, OpClass.TABLE_BRANCH)
+    return rules.per_cycle * (2 if two and rules.per_cycle == 1 else 1) if two else 1
