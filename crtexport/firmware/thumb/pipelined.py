@@ -93,5 +93,4 @@ def _count(one: Decoded, rules: IssueRules) -> int:
         return rules.per_cycle * -(-one.count // (_BESIDE if rules.per_cycle > 1 else 1))
     if one.kind is OpClass.FLOAT_DIVIDE:
         return rules.per_cycle * _FLOATS[one.kind]
-    two = one.kind in (OpClass.TWO_MOVES, OpClass.TABLE_BRANCH)
-    return rules.per_cycle * (2 if two and rules.per_cycle == 1 else 1) if two else 1
+    return 2 if one.kind in (OpClass.TWO_MOVES, OpClass.TABLE_BRANCH) else 1

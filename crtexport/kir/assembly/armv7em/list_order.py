@@ -90,7 +90,8 @@ class _ListRun(Run):
     ) -> None:
         super().__init__(graph, room, Preference(free, eager=True))
         self.by_path, self.paths = by_path, _paths(graph.block)
-        self.pipeline = Pipeline(len(graph.readers), rules)
+        self.pipeline, self.per_cycle = Pipeline(len(graph.readers), rules), rules.per_cycle
+        self.waiting = len(graph.steps)
         # The cycles that each unit is still busy.
         self.busy = dict.fromkeys(Unit, 0.0)
         for step in graph.steps:
@@ -102,6 +103,7 @@ class _ListRun(Run):
         _begin(self.pipeline, one)
         unit = _issue(one).unit
         self.busy[unit] -= 1 / unit.count
+        self.waiting -= 1
         self._count()
 
     def _pass_constant(self, cycles: int) -> None:
@@ -110,8 +112,9 @@ class _ListRun(Run):
 
     def _count(self) -> None:
         self.took = self.pipeline.took
-        # One of these may still begin in the cycle that is the last until now.
-        self.left = int(self.busy[Unit.MULTIPLY]) - 1
+        # Some may still begin in the cycle that is the last until now.
+        products = int(self.busy[Unit.MULTIPLY])
+        self.left = max(products, self.waiting // self.per_cycle) - 1
 
     def _next(self) -> int | None:
         spare = self.room - self.live - len(self.made)
