@@ -19,7 +19,7 @@ from crtexport.kir.assembly.encode import encode
 from crtexport.kir.assembly.frame import IN_REGISTERS
 
 _LOW = 8
-MOVE = 3
+_MOVE = 3
 """Instructions of 32 bits that one more at each call is worth: that copies an argument."""
 
 
@@ -29,7 +29,7 @@ def renumbered(placed: Placed, arguments: Iterable[Argument]) -> Placed:
     wanted = _wanted(placed)
     in_registers = len(given) <= IN_REGISTERS  # where calls put them; else few of them are
     for number in given if in_registers else ():
-        wanted[1 << number] += MOVE
+        wanted[1 << number] += _MOVE
     used = sorted({n for block in placed.numbers.values() for n in block.values()})
     low = _lowest(wanted, used)
     # Arguments first: the first numbers are where calls put them.
