@@ -61,7 +61,8 @@ def _worst(row: Sequence[float], side: float) -> float:
 def _placed(row: Sequence[float], box: TreemapBox) -> tuple[list[TreemapBox], TreemapBox]:
     """Returns the boxes of a row along the shorter side of ``box``, and the remaining box."""
     along = box.height if box.width >= box.height else box.width
-    depth, at, boxes = sum(row) / along, 0.0, []
+    # Not more than is left: areas of thin boxes lose some digits.
+    depth, at, boxes = min(sum(row) / along, max(box.width, box.height)), 0.0, []
     for area in row:
         length = area / depth
         boxes.append(
