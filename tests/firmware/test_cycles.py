@@ -15,9 +15,10 @@ from crtexport.firmware.board import load_board
 from crtexport.firmware.spent import Cycles, Misses, Spent
 from crtexport.firmware.thumb.decode import decoded
 from crtexport.firmware.thumb.instruction import Decoded
-from crtexport.firmware.thumb.pipelined import RULES, Pipelined
+from crtexport.firmware.thumb.pipelined import Pipelined
 from crtexport.firmware.thumb.table import write_table
 from crtexport.firmware.thumb.timing import Bound, Core, core_of, cycles, refill
+from crtexport.kir.assembly.armv7em.issue import CORTEX_M7, CORTEX_M33
 from tests.firmware.handmade import toy_inputs, toy_parts
 from tests.helpers import ROOT, require, unavailable
 
@@ -118,7 +119,7 @@ def test_a_cortex_m7_begins_two_at_once_where_units_and_operands_are_there(
 ) -> None:
     found = _assembled(text.replace("; ", "\n"), Core.M7, tmp_path)
     for bound, most in zip(Bound, expected, strict=True):
-        running = Pipelined(RULES[Core.M7], bound)
+        running = Pipelined(CORTEX_M7, bound)
         assert sum(running.cycles(one) for one in found) == most
 
 
@@ -147,7 +148,7 @@ def test_results_take_longer_than_instructions_on_a_cortex_m33(
 ) -> None:
     found = _assembled(text.replace("; ", "\n"), Core.M33, tmp_path)
     for bound in Bound:
-        running = Pipelined(RULES[Core.M33], bound)
+        running = Pipelined(CORTEX_M33, bound)
         assert sum(running.cycles(one) for one in found) == expected
 
 

@@ -11,17 +11,17 @@ cycle behind a product.
 from __future__ import annotations
 
 from crtexport.firmware.thumb.instruction import FLOAT, PC, Decoded, OpClass
-from crtexport.firmware.thumb.timing import Bound, Core
+from crtexport.firmware.thumb.timing import Bound
 from crtexport.kir.assembly.armv7em.issue import (
-    CORTEX_M7,
-    CORTEX_M33,
     Issue,
     IssueRules,
+    Operands,
     Pipeline,
     Unit,
+    issue,
+    latency,
 )
 
-RULES = {Core.M7: CORTEX_M7, Core.M33: CORTEX_M33}
 _REGISTERS = FLOAT + 64
 _PRODUCTS = (
     OpClass.MULTIPLY, OpClass.ACCUMULATE, OpClass.LONG_MULTIPLY, OpClass.LONG_ACCUMULATE,
@@ -29,9 +29,6 @@ _PRODUCTS = (
 )
 _FLOATS = {OpClass.FLOAT: 3, OpClass.FLOAT_ACCUMULATE: 4, OpClass.FLOAT_DIVIDE: 14}
 """Latencies; a sum that a product is added to is wanted a cycle later."""
-_DIVISION = 6
-_BESIDE = 2
-"""Words that loads and stores of several registers access in a cycle, on a M7."""
 
 
 class Pipelined:
@@ -46,20 +43,16 @@ class Pipelined:
         """Returns the cycles that the next instruction takes more; 0 for one that begins beside the
         instruction before."""
         advanced = next(iter(one.base & one.writes), None) if one.updates else None
-        issue = _issue(one, self._rules)
-        self._pipeline.begin(issue, sorted(one.reads), sorted(one.writes), advanced)
+        self._pipeline.begin(_issue(one, self._rules), one.reads, one.writes, advanced)
         before, self._took = self._took, self._pipeline.took
         return self._took - before
 
 
 def _issue(one: Decoded, rules: IssueRules) -> Issue:
-    unit, added = _unit(one), one.added
-    if not rules.early:
-        early, late = frozenset[int](), added
-    else:
-        early = (one.reads if one.shifted else one.base) - {PC}
-        late = one.reads - one.base if one.kind is OpClass.STORE else added
-    return Issue(unit, _latency(one, unit, rules), _count(one, rules), early, late)
+    unit, slow = _unit(one), one.slow and rules.slow_shifts
+    took = _FLOATS.get(one.kind) or latency(unit, divides=one.kind is OpClass.DIVIDE, slow=slow)
+    operands = Operands(one.reads, one.base - {PC}, one.added, one.shifted)
+    return issue(unit, took, _count(one, rules.per_cycle), operands, rules)
 
 
 def _unit(one: Decoded) -> Unit:
@@ -80,17 +73,11 @@ def _unit(one: Decoded) -> Unit:
             return Unit.ARITHMETIC
 
 
-def _latency(one: Decoded, unit: Unit, rules: IssueRules) -> int:
-    if one.kind is OpClass.DIVIDE:
-        return _DIVISION
-    slow = unit in (Unit.LOAD, Unit.MULTIPLY) or (one.slow and rules.slow_shifts)
-    return _FLOATS.get(one.kind, 2 if slow else 1)
-
-
-def _count(one: Decoded, rules: IssueRules) -> int:
-    """Returns how many instructions could begin while this one does."""
+def _count(one: Decoded, per_cycle: int) -> int:
+    """Returns how many instructions could begin while this one does, of ``per_cycle`` in each: as
+    many words are accessed."""
     if one.count:
-        return rules.per_cycle * -(-one.count // (_BESIDE if rules.per_cycle > 1 else 1))
+        return per_cycle * -(-one.count // per_cycle)
     if one.kind is OpClass.FLOAT_DIVIDE:
-        return rules.per_cycle * _FLOATS[one.kind]
+        return per_cycle * _FLOATS[one.kind]
     return 2 if one.kind in (OpClass.TWO_MOVES, OpClass.TABLE_BRANCH) else 1

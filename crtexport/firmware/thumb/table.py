@@ -12,8 +12,9 @@ from elftools.elf.sections import SymbolTableSection
 
 from crtexport.firmware.thumb.decode import decoded
 from crtexport.firmware.thumb.instruction import Decoded
-from crtexport.firmware.thumb.pipelined import RULES, Pipelined
+from crtexport.firmware.thumb.pipelined import Pipelined
 from crtexport.firmware.thumb.timing import Bound, Core, cycles, refill
+from crtexport.kir.assembly.armv7em.issue import rules_of
 
 
 def write_table(elf: Path, core: Core, path: Path) -> None:
@@ -35,7 +36,7 @@ def _cycles(found: Sequence[tuple[int, Decoded]], core: Core) -> Iterator[list[i
     branch leads to it."""
     before: Decoded | None = None
     end = -1
-    rules = RULES.get(core)
+    rules = rules_of(core.value)
     running: list[Pipelined] = []
     for address, one in found:
         if address != end:

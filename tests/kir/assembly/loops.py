@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from hypothesis import strategies as st
 
 from crtexport.kir import interpreter
 from crtexport.kir import language as kir
+from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
+from crtexport.kir.assembly.armv7em.instructions import Block, blocks
 from crtexport.kir.assembly.armv7em.issue import CORTEX_M7, CORTEX_M33
+from crtexport.kir.assembly.armv7em.select import select as select_instructions
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.assemble import Assembled, assemble
 from crtexport.kir.builder import (
@@ -268,3 +272,15 @@ class Drawn:
                 SIZE, NUMPY[buffer.dtype], endpoint=True,
             ) for buffer in (*self.read, *self.written)
         }
+
+
+def drawn_blocks(
+    data: st.DataObject, features: Features
+) -> Iterator[tuple[Block, Dependences]]:
+    """The blocks of a drawn kernel's loops, some of whose results are wanted behind them."""
+    for loop in Drawn(data, features.dsp).kernel().body:
+        if isinstance(loop, kir.For):
+            for block in blocks(select_instructions(loop, features).body):
+                written = {r for one in block.body for r in one.writes}
+                needed = sorted(written, key=lambda one: one.number)[::3]
+                yield block, dependences(block.body, BlockFacts((), needed), features)[0]

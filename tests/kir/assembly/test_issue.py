@@ -14,25 +14,22 @@ from hypothesis import strategies as st
 from crtexport.kir.assembly.armv7em import list_order, order
 from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
 from crtexport.kir.assembly.armv7em.instructions import (
-    Block,
     Instruction,
     Kind,
     MemoryOperand,
     Register,
     UnsupportedError,
-    blocks,
 )
 from crtexport.kir.assembly.armv7em.issue import IssueRules, Pipeline, at_least, rules_of
-from crtexport.kir.assembly.armv7em.select import select
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.language import For
-from tests.kir.assembly.loops import M7, M33, Drawn
+from tests.kir.assembly.loops import M7, M33, drawn_blocks
 
 A, B, C, D, E, P, Q = (Register(name) for name in "abcdepq")
 
 
-def _load(to: Register, base: Register, text: str = "ldr {w}, [{base}, #{at}]") -> Instruction:
-    return Instruction(text, (to,), (), Kind.LOAD, MemoryOperand("x", base, 0, base, 0, 4))
+def _load(to: Register, base: Register) -> Instruction:
+    memory = MemoryOperand("x", base, 0, base, 0, 4)
+    return Instruction("ldr {w}, [{base}, #{at}]", (to,), (), Kind.LOAD, memory)
 
 
 def _store(value: Register, base: Register) -> Instruction:
@@ -162,14 +159,14 @@ def test_cycles_are_those_of_the_order_and_no_fewer_than_any_takes(
 ) -> None:
     rules = _rules(features)
     with suppress(UnsupportedError):
-        for block, body in _drawn(data, features):
+        for drawn, block in drawn_blocks(data, features):
             room = data.draw(st.integers(4, 14))
             found = list_order.best_list_order(block, room, rules)
             if found is None:
                 assert order.best_order(block, room) is None
                 continue
             assert found == list_order._timed(order.graph_of(block), found, rules)
-            assert found.cycles >= at_least(body, 0, rules)
+            assert found.cycles >= at_least(drawn.body, 0, rules)
 
 
 @pytest.mark.parametrize("features", [M7, M33])
@@ -179,34 +176,21 @@ def test_what_cannot_be_better_is_given_up_and_nothing_else(
     features: Features, data: st.DataObject
 ) -> None:
     with suppress(UnsupportedError):
-        for block, _ in _drawn(data, features):
-            graph, room = order.graph_of(block), data.draw(st.integers(4, 14))
+        for _, block in drawn_blocks(data, features):
+            room = data.draw(st.integers(4, 14))
             for by_path in (False, True):
-                def run(
-                    limit: float, by_path: bool = by_path, graph: order.BlockGraph = graph,
-                    room: int = room,
-                ) -> order.Order | None:
-                    rules = _rules(features)
-                    tried = list_order._ListRun(graph, room, rules, 1, by_path=by_path)
-                    return tried.result(limit)
-
-                whole = run(inf)
+                whole = _run(block, room, features, inf, by_path=by_path)
                 if whole is not None:
-                    assert run(whole.cycles + 1) == whole
-                    assert run(whole.cycles) is None
+                    more, none = (
+                        _run(block, room, features, limit, by_path=by_path)
+                        for limit in (whole.cycles + 1, whole.cycles)
+                    )
+                    assert more == whole
+                    assert none is None
 
 
-def _drawn(
-    data: st.DataObject, features: Features
-) -> list[tuple[Dependences, list[Instruction]]]:
-    found = []
-    for loop in Drawn(data, dsp=True).kernel().body:
-        if isinstance(loop, For):
-            for block in blocks(select(loop, features).body):
-                found.append((_whole(block, features), block.body))
-    return found
-
-
-def _whole(block: Block, features: Features) -> Dependences:
-    written = {r for one in block.body for r in one.writes}
-    return _block(block.body, features, tuple(sorted(written, key=lambda one: one.number)[::3]))
+def _run(
+    block: Dependences, room: int, features: Features, limit: float, *, by_path: bool
+) -> order.Order | None:
+    graph = order.graph_of(block)
+    return list_order._ListRun(graph, room, _rules(features), 1, by_path=by_path).result(limit)

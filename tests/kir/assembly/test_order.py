@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -10,40 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtexport.kir.assembly.armv7em import order
-from crtexport.kir.assembly.armv7em.dependences import BlockFacts, Dependences, dependences
+from crtexport.kir.assembly.armv7em.dependences import BlockFacts, dependences
 from crtexport.kir.assembly.armv7em.instructions import (
-    Block,
     Instruction,
     Kind,
     MemoryOperand,
-    Node,
     Register,
     UnsupportedError,
-    parts,
 )
-from crtexport.kir.assembly.armv7em.list_order import best_list_order
-from crtexport.kir.assembly.armv7em.select import select
+from crtexport.kir.assembly.armv7em.list_order import order_by
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.language import For
-from tests.kir.assembly.loops import M7, M33, Drawn
-
-
-def _blocks(nodes: list[Node]) -> Iterator[Block]:
-    for node in nodes:
-        if isinstance(node, Block):
-            yield node
-        for part in parts(node):
-            yield from _blocks(part.body)
-
-
-def _drawn(data: st.DataObject, features: Features) -> Iterator[Dependences]:
-    kernel = Drawn(data, features.dsp).kernel()
-    for loop in kernel.body:
-        if isinstance(loop, For):
-            for block in _blocks(select(loop, features).body):
-                written = {r for one in block.body for r in one.writes}
-                needed = sorted(written, key=lambda one: one.number)[::3]
-                yield dependences(block.body, BlockFacts((), needed), features)[0]
+from tests.kir.assembly.loops import M7, M33, drawn_blocks
 
 
 @pytest.mark.parametrize("dsp", [True, False])
@@ -53,7 +29,7 @@ def test_preferences_that_are_left_out_find_nothing_better(
     dsp: bool, data: st.DataObject
 ) -> None:
     with suppress(UnsupportedError):
-        for block in _drawn(data, Features(dsp)):
+        for _, block in drawn_blocks(data, Features(dsp)):
             for room in (14, data.draw(st.integers(2, 12))):
                 found = order.best_order.__wrapped__(block, room)
                 with pytest.MonkeyPatch.context() as patched:
@@ -68,12 +44,8 @@ def test_all_instructions_are_there_behind_what_they_depend_on(
     features: Features, data: st.DataObject
 ) -> None:
     with suppress(UnsupportedError):
-        for block in _drawn(data, features):
-            room = data.draw(st.integers(6, 14))
-            if features.rules is None:
-                found = order.best_order(block, room)
-            else:
-                found = best_list_order(block, room, features.rules)
+        for _, block in drawn_blocks(data, features):
+            found = order_by(block, data.draw(st.integers(6, 14)), features.rules)
             if found is None:
                 continue
             places = {number: place for place, number in enumerate(found.places) if number >= 0}

@@ -30,8 +30,7 @@ from crtexport.kir.assembly.armv7em.instructions import (
     constant,
 )
 from crtexport.kir.assembly.armv7em.issue import IssueRules
-from crtexport.kir.assembly.armv7em.list_order import best_list_order
-from crtexport.kir.assembly.armv7em.order import best_order
+from crtexport.kir.assembly.armv7em.list_order import order_by
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.timing import in_any_order, taken
 from crtexport.kir.language import Const
@@ -82,10 +81,7 @@ class _Unordered(Struct):
     def ordered(self, room: int) -> Ordered | None:
         """Returns the instructions in the best order that is found in which ``room`` registers are
         enough; None if none is."""
-        if self.rules is None:
-            order = best_order(self.known, room)
-        else:
-            order = best_list_order(self.known, room, self.rules)
+        order = order_by(self.known, room, self.rules)
         if order is None:
             return None
         made: dict[int, Register] = {}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -113,31 +113,51 @@ def _shifts(text: str, shifts: Sequence[str]) -> bool:
     return any(shift in text for shift in shifts)
 
 
+class Operands(Struct, frozen=True):
+    """The values that an instruction ``reads``, among them that of an address (``base``) and what a
+    product is ``added`` to; ``shifted``: it shifts some of them."""
+
+    reads: frozenset[int]
+    base: frozenset[int]
+    added: frozenset[int]
+    shifted: bool
+
+
+def issue(
+    unit: Unit, latency: int, count: int, operands: Operands, rules: IssueRules
+) -> Issue:
+    """Returns how an instruction begins that has these operands."""
+    early = late = frozenset[int]()
+    if rules.early:
+        early = operands.reads if operands.shifted else operands.base
+        if unit is Unit.STORE:
+            late = operands.reads - early
+    return Issue(unit, latency, count, early, late | operands.added)
+
+
+def latency(unit: Unit, *, divides: bool, slow: bool) -> int:
+    """Returns the cycles after which the result of an instruction is there; ``slow``: it is none of
+    the fast ones of its unit."""
+    if divides:
+        return _DIVISION
+    return 2 if slow or unit in (Unit.LOAD, Unit.MULTIPLY) else 1
+
+
 def issue_of(instruction: Instruction, reads: dict[Register, int], rules: IssueRules) -> Issue:
     """Returns how an instruction begins that reads these values."""
-    unit = unit_of(instruction)
-    early, late = set(), set()
-    if rules.early:
-        if instruction.memory is not None and instruction.memory.base in reads:
-            early.add(reads[instruction.memory.base])
-        if _shifts(instruction.text, _LEFT + _RIGHT):
-            early.update(reads.values())
-        if unit is Unit.STORE:
-            late.update(set(reads.values()) - early)
-    if instruction.adds in reads:
-        late.add(reads[instruction.adds])
-    return Issue(
-        unit, _latency(instruction, unit, rules), instruction.count, frozenset(early),
-        frozenset(late),
+    unit, text, memory = unit_of(instruction), instruction.text, instruction.memory
+    slow = text.partition(" ")[0] in rules.slow or (rules.slow_shifts and _shifts(text, _RIGHT))
+    operands = Operands(
+        frozenset(reads.values()), _values(reads, None if memory is None else memory.base),
+        _values(reads, instruction.adds), _shifts(text, _LEFT + _RIGHT),
     )
+    took = latency(unit, divides=instruction.kind is Kind.DIVIDE, slow=slow)
+    return issue(unit, took, instruction.count, operands, rules)
 
 
-def _latency(instruction: Instruction, unit: Unit, rules: IssueRules) -> int:
-    if instruction.kind is Kind.DIVIDE:
-        return _DIVISION
-    if unit in (Unit.LOAD, Unit.MULTIPLY) or instruction.text.partition(" ")[0] in rules.slow:
-        return 2
-    return 2 if rules.slow_shifts and _shifts(instruction.text, _RIGHT) else 1
+def _values(reads: dict[Register, int], register: Register | None) -> frozenset[int]:
+    """Returns the value of a register, if it is one of those that are read."""
+    return frozenset() if register not in reads else frozenset((reads[register],))
 
 
 def at_least(body: Sequence[Instruction], loads: int, rules: IssueRules) -> int:
@@ -168,7 +188,7 @@ class Pipeline:
         """Returns the cycles in which instructions have begun."""
         return self.cycle + 1
 
-    def earliest(self, issue: Issue, reads: Sequence[int]) -> int:
+    def earliest(self, issue: Issue, reads: Iterable[int]) -> int:
         """Returns the cycle in which an instruction that reads these values could begin now."""
         cycle, there = self.cycle, self._there
         wanted = cycle
@@ -196,7 +216,7 @@ class Pipeline:
         return unit is Unit.ARITHMETIC or unit not in busy
 
     def begin(
-        self, issue: Issue, reads: Sequence[int], writes: Sequence[int], advanced: int | None
+        self, issue: Issue, reads: Iterable[int], writes: Iterable[int], advanced: int | None
     ) -> None:
         """Lets an instruction begin as early as it can; ``advanced``: the one of the values that it
         writes that is an address, which the next access can have."""
@@ -215,6 +235,6 @@ class Pipeline:
         if at > self.cycle:
             self.cycle, self._begun, self._busy = at, 0, set()
         # Those for which there is no room go on in the cycles behind.
-        more = max(0, self._begun + count - 1) // self._per_cycle
+        more = (self._begun + count - 1) // self._per_cycle
         self.cycle += more
         self._begun += count - self._per_cycle * more

@@ -30,6 +30,12 @@ _LOADS = 4
 """Loads, in the order in which their values are used, of which the best is taken."""
 
 
+def order_by(block: Dependences, room: int, rules: IssueRules | None) -> Order | None:
+    """Returns the best order that is found by ``rules``, or with loads put together where there are
+    none; None if none needs as few as ``room`` registers."""
+    return best_order(block, room) if rules is None else best_list_order(block, room, rules)
+
+
 @functools.lru_cache(BLOCKS)
 def best_list_order(block: Dependences, room: int, rules: IssueRules) -> Order | None:
     """Returns the best order that is found in which ``room`` registers are enough; None if none
