@@ -116,7 +116,10 @@ def reference(model: bytes | Path, name: RuntimeName = "tflite-runtime") -> Refe
     return _processes[name]
 
 
-_INSTRUCTIONS = {"host_avx2": ("avx2", "fma"), "host_vnni": ("avx2", "fma", "avx_vnni")}
+_INSTRUCTIONS = {
+    "host_avx2": ("avx2", "fma"), "host_vnni": ("avx2", "fma", "avx_vnni"),
+    "host_avx512": ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"),
+}
 
 
 def require_processor(board: str) -> None:

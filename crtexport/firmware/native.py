@@ -13,7 +13,11 @@ NAME = "native"
 _CPUINFO = Path("/proc/cpuinfo")
 _V2 = frozenset({"cx16", "lahf_lm", "popcnt", "ssse3", "sse4_1", "sse4_2"})
 _V3 = _V2 | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
-_NEEDED = {"host_vnni": _V3 | {"avx_vnni"}, "host_avx2": _V3, "host": _V2}
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+_NEEDED = {
+    "host_avx512": _V4 | {"avx512_vnni"}, "host_vnni": _V3 | {"avx_vnni"}, "host_avx2": _V3,
+    "host": _V2,
+}
 """Linux's names of the instructions that each board's code may use, the fastest board first."""
 
 

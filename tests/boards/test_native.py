@@ -13,6 +13,7 @@ from crtexport.support.errors import CrtExportError
 
 SMALL = "fpu cx16 lahf_lm popcnt ssse3 sse4_1 sse4_2"
 LARGE = f"{SMALL} abm avx avx2 bmi1 bmi2 f16c fma movbe xsave"
+WIDE = f"{LARGE} avx512f avx512bw avx512cd avx512dq avx512vl"
 
 
 @pytest.fixture
@@ -30,7 +31,9 @@ def described(*flags: str) -> str:
 @pytest.mark.parametrize(("flags", "board"), [
     ([SMALL], "host"), ([LARGE], "host_avx2"), ([f"{LARGE} avx_vnni"], "host_vnni"),
     ([LARGE.replace("movbe", "")], "host"), ([f"{SMALL} avx_vnni"], "host"),
-    ([LARGE, SMALL], "host"),
+    ([LARGE, SMALL], "host"), ([WIDE], "host_avx2"), ([f"{WIDE} avx_vnni"], "host_vnni"),
+    ([f"{WIDE} avx512_vnni avx_vnni"], "host_avx512"), ([f"{LARGE} avx512_vnni"], "host_avx2"),
+    ([f"{WIDE} avx512_vnni", f"{LARGE} avx_vnni"], "host_avx2"),
 ])
 def test_it_has_what_every_processor_can_do(
     flags: list[str], board: str, processors: Path
@@ -64,7 +67,9 @@ def test_a_board_of_that_name_comes_first(
 def test_more_is_asked_for_boards_with_more_instructions() -> None:
     for name, needed in native._NEEDED.items():
         cpu = load_board(name).cpu
-        level = re.fullmatch(r"x86-64-v([23])", cpu.name)
+        level = re.fullmatch(r"x86-64-v([234])", cpu.name)
         assert level is not None
-        assert ("avx2" in needed) == (level[1] == "3")
+        assert ("avx2" in needed) == (level[1] >= "3")
+        assert ("avx512f" in needed) == (level[1] == "4")
+        assert ("avx512_vnni" in needed) == ("+avx512vnni" in cpu.features)
         assert ("avx_vnni" in needed) == ("+avxvnni" in cpu.features)

@@ -26,7 +26,7 @@ from tests.lowered import unwritten
 
 BOARDS = (
     "qemu_cortex_m0", "mps2_an385", "mps2_an386", "mps3_an547", "qemu_riscv32", "qemu_riscv32_v",
-    "host", "host_avx2", "host_vnni",
+    "host", "host_avx2", "host_vnni", "host_avx512",
 )
 NETWORKS = 52
 """Drawn for each board: others for each."""

@@ -28,6 +28,7 @@ BOARDS = {
     "mps2_an386": "factor", "mps2_an385": "above", "mps2_an500": "factor",
     "qemu_cortex_m0": "shr", "qemu_riscv32": "factor", "mps3_an547": "mve_round_f32",
     "qemu_riscv32_v": "rvv_vmulh", "host": "x86_scaled_4", "host_avx2": "x86_scaled_8",
+    "host_avx512": "x86_scaled_16",
 }
 """With a word of the kernels of each."""
 FALLBACKS = BOARDS | {

@@ -1,4 +1,5 @@
-"""Vector operations that x86-64 does well: 4 lanes of 32 bits with SSE, 8 with AVX2.
+"""Vector operations that x86-64 does well: 4 lanes of 32 bits with SSE, 8 with AVX2, 16 with
+AVX-512.
 
 But for PMADDWD and VPDPBUSD they are plain LLVM, most of them those of
 :mod:`crtexport.kir.intrinsics.generic_vectors`.
@@ -6,10 +7,9 @@ But for PMADDWD and VPDPBUSD they are plain LLVM, most of them those of
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
-
-from msgspec.structs import replace
 
 from crtexport.kir.intrinsics.base import Intrinsic
 from crtexport.kir.intrinsics.generic_vectors import (
@@ -20,28 +20,25 @@ from crtexport.kir.intrinsics.generic_vectors import (
     everywhere,
     f32,
     gives,
-    intrinsic,
     lanewise,
     llvm_type,
     local_type,
     reals,
 )
+from crtexport.kir.intrinsics.x86_base import REGISTERS, x86_intrinsic
 from crtexport.kir.intrinsics.x86_saturate import results
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import fused_multiply_add, wrap, wrap32
 
-WIDTHS = (4, 8)
-PAIRS = {4: Scalar.I16X8, 8: Scalar.I16X16}
+WIDTHS = (4, 8, 16)
+PAIRS = {4: Scalar.I16X8, 8: Scalar.I16X16, 16: Scalar.I16X32}
 """Vectors of as many pairs of 16 bits."""
+DOT_WIDTHS = (8, 16)
+"""Lanes of vectors that there is VPDPBUSD for."""
 
-_MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd"}
-
-
-def _intrinsic(
-    name: str, meaning: str, params: tuple[Scalar, ...], result: Scalar,
-    evaluate: Callable[..., object], c: str, body: str, declare: str = "",
-) -> Intrinsic:
-    return intrinsic(f"x86_{name}", meaning, params, result, evaluate, c, body, declare, late=True)
+_MADD = {
+    4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512",
+}
 
 
 # ---- integers
@@ -57,17 +54,15 @@ def _madd(a: Lanes, b: Lanes) -> Lanes:
     )
 
 
-_BUILTIN = {4: ("__SSE2__", "128"), 8: ("__AVX2__", "256")}
+_MADD_NEEDS = {4: "__SSE2__", 8: "__AVX2__", 16: "__AVX512BW__"}
 
 
 def _c_madd(width: int, a: str, b: str) -> str:
     """PMADDWD of two vectors of pairs in C, or what it does."""
-    asks, bits = _BUILTIN[width]
-    ints, pairs = c_type(INTS[width]), c_type(PAIRS[width])
+    ints, pairs, c = c_type(INTS[width]), c_type(PAIRS[width]), REGISTERS[width]
     return (
-        f"#if defined({asks})\n"
-        f"    typedef short crt_shorts __attribute__((vector_size({4 * width})));\n"
-        f"    return ({ints})__builtin_ia32_pmaddwd{bits}((crt_shorts){a}, (crt_shorts){b});\n"
+        f"#if defined({_MADD_NEEDS[width]})\n"
+        f"    return ({ints}){c.prefix}_madd_epi16(({c.ints}){a}, ({c.ints}){b});\n"
         "#else\n"
         f"    const {pairs} x = ({pairs}){a};\n"
         f"    const {pairs} y = ({pairs}){b};\n"
@@ -88,18 +83,18 @@ def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
     first = f"%v = insertelement {vector} poison, i32 %a, i32 0"
     spread = f"shufflevector {vector} %v, {vector} poison, <{width} x i32> zeroinitializer"
     return (
-        _intrinsic(
+        x86_intrinsic(
             f"madd_{width}", "a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1], which wraps.",
             (pairs, pairs), ints, _madd, _c_madd(width, "a", "b"),
             f"%r = call {vector} @{name}({halves} %a, {halves} %b)", declare,
         ),
-        _intrinsic(
+        x86_intrinsic(
             f"pairs_{width}", "The halves of a, the lower one first, over and over.",
             (Scalar.I32,), pairs, lambda a: (_low(a), _low(a >> 16)) * width,
             gives(f"({c_type(pairs)}){everywhere(ints, 'a')}"),
             f"{first} %s = {spread} %r = bitcast {vector} %s to {halves}",
         ),
-        _intrinsic(
+        x86_intrinsic(
             f"product_{width}", "The products of the lower halves; b has no upper ones.",
             (ints, ints), ints,
             lambda a, b: tuple(
@@ -124,7 +119,7 @@ def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]
 
     def one(name: str) -> Intrinsic:
         what, sign, function = operations[name]
-        return _intrinsic(
+        return x86_intrinsic(
             f"{name}{suffix}", f"The {what} of the lanes, which wrap.", (type_, type_), type_,
             lambda a, b: tuple(wrap(function(x, y), bits) for x, y in zip(a, b, strict=True)),
             local_type("crt_lanes", f"uint{bits}_t", type_.lanes, type_.lane.itemsize)
@@ -140,7 +135,7 @@ def _cells() -> tuple[Intrinsic, ...]:
 
     def dup(cells: Scalar) -> Intrinsic:
         bits, vector = 8 * cells.lane.itemsize, llvm_type(cells)
-        return _intrinsic(
+        return x86_intrinsic(
             f"dup{bits}_{cells.lanes}", f"a, of {bits} bits, in every lane.", (Scalar.I32,), cells,
             lambda a: (wrap(a, bits),) * cells.lanes,
             gives(everywhere(cells, f"(int{bits}_t)a")),
@@ -159,7 +154,7 @@ def _winograd() -> tuple[Intrinsic, ...]:
     def part24(width: int) -> Intrinsic:
         ints = INTS[width]
         third = wrap32(pow(3, -1, 1 << 32))
-        return _intrinsic(
+        return x86_intrinsic(
             f"part24_{width}", "a / 24, of which a is a multiple; 8 * (a / 24) has 32 bits.",
             (ints,), ints, lambda a: tuple(wrap32(x * third) >> 3 for x in a),
             local_type("crt_words", "uint32_t", width, 4)
@@ -185,41 +180,52 @@ def _dot(total: Lanes, a: Lanes, b: Lanes) -> Lanes:
     )
 
 
-def _dots() -> tuple[Intrinsic, ...]:
-    """VPDPBUSD of AVX-VNNI, and what turns int8 values into its uint8 ones."""
-    ints, octets, name = llvm_type(INTS[8]), "<32 x i8>", "llvm.x86.avx512.vpdpbusd.256"
+def _c_dot(width: int, function: str) -> str:
+    """Returns the sums by a function of C."""
+    arguments = ", ".join(f"({REGISTERS[width].ints}){x}" for x in "abc")
+    return f"    return ({c_type(INTS[width])}){function}(\n        {arguments});\n"
+
+
+def _dot_product(width: int) -> Intrinsic:
+    """VPDPBUSD of AVX-VNNI, or of AVX-512 with its VNNI."""
+    vector, name = INTS[width], f"llvm.x86.avx512.vpdpbusd.{32 * width}"
+    ints, octets = llvm_type(vector), f"<{4 * width} x i8>"
+    if width == 16:
+        known = "#if defined(__AVX512VNNI__)\n" + _c_dot(width, "_mm512_dpbusd_epi32")
+    else:
+        known = (
+            "#if defined(__AVXVNNI__)\n" + _c_dot(width, "_mm256_dpbusd_avx_epi32")
+            + "#elif defined(__AVX512VNNI__) && defined(__AVX512VL__)\n"
+            + _c_dot(width, "_mm256_dpbusd_epi32")
+        )
+    return x86_intrinsic(
+        f"dot_{width}", "a + the products of the bytes of b, unsigned, and of c, signed.",
+        (vector,) * 3, vector, _dot,
+        f"{known}#else\n"
+        f"    for (int i = 0; i < {width}; ++i) {{\n"
+        "        uint32_t sum = (uint32_t)a[i];\n"
+        "        for (unsigned shift = 0; shift < 32U; shift += 8U) {\n"
+        "            sum += (((uint32_t)b[i] >> shift) & 0xFFU)\n"
+        "                * (uint32_t)(int32_t)(int8_t)(uint8_t)((uint32_t)c[i] >> shift);\n"
+        "        }\n"
+        "        a[i] = (int32_t)sum;\n"
+        "    }\n"
+        "    return a;\n"
+        "#endif\n",
+        f"%x = bitcast {ints} %b to {octets} %y = bitcast {ints} %c to {octets} "
+        f"%r = call {ints} @{name}({ints} %a, {octets} %x, {octets} %y)",
+        f"declare {ints} @{name}({ints}, {octets}, {octets})",
+    )
+
+
+def _lift() -> Intrinsic:
+    """Turns int8 values into uint8 ones for VPDPBUSD."""
     flip = Scalar.I8X16
-    return (
-        replace(_intrinsic(
-            "dot_8", "a + the products of the bytes of b, unsigned, and of c, signed.",
-            (INTS[8],) * 3, INTS[8], _dot,
-            "#if defined(__AVXVNNI__)\n"
-            f"    return ({c_type(INTS[8])})_mm256_dpbusd_avx_epi32(\n"
-            "        (__m256i)a, (__m256i)b, (__m256i)c);\n"
-            "#elif defined(__AVX512VNNI__) && defined(__AVX512VL__)\n"
-            f"    return ({c_type(INTS[8])})_mm256_dpbusd_epi32(\n"
-            "        (__m256i)a, (__m256i)b, (__m256i)c);\n"
-            "#else\n"
-            "    for (int i = 0; i < 8; ++i) {\n"
-            "        uint32_t sum = (uint32_t)a[i];\n"
-            "        for (unsigned shift = 0; shift < 32U; shift += 8U) {\n"
-            "            sum += (((uint32_t)b[i] >> shift) & 0xFFU)\n"
-            "                * (uint32_t)(int32_t)(int8_t)(uint8_t)((uint32_t)c[i] >> shift);\n"
-            "        }\n"
-            "        a[i] = (int32_t)sum;\n"
-            "    }\n"
-            "    return a;\n"
-            "#endif\n",
-            f"%x = bitcast {ints} %b to {octets} %y = bitcast {ints} %c to {octets} "
-            f"%r = call {ints} @{name}({ints} %a, {octets} %x, {octets} %y)",
-            f"declare {ints} @{name}({ints}, {octets}, {octets})",
-        ), c_include="<immintrin.h>", c_where="defined(__x86_64__)"),
-        _intrinsic(
-            "lift", "a plus 128 in each lane, as the bytes of uint8 values.",
-            (flip,), flip, lambda a: tuple(x - 128 if x >= 0 else x + 128 for x in a),
-            gives(f"a ^ {everywhere(flip, 'INT8_MIN')}"),
-            "%r = xor <16 x i8> %a, splat (i8 -128)",
-        ),
+    return x86_intrinsic(
+        "lift", "a plus 128 in each lane, as the bytes of uint8 values.",
+        (flip,), flip, lambda a: tuple(x - 128 if x >= 0 else x + 128 for x in a),
+        gives(f"a ^ {everywhere(flip, 'INT8_MIN')}"),
+        "%r = xor <16 x i8> %a, splat (i8 -128)",
     )
 
 
@@ -260,7 +266,7 @@ def _scaling(width: int, shift: int) -> Intrinsic:
     vector, wide = llvm_type(ints), f"<{width // 2} x i64>"
     # Shifted to the left instead, factors that are known would be, beyond 32 bits.
     lanes = ", ".join(f"i32 {i if i % 2 == 0 else width + i - 1}" for i in range(width))
-    return replace(_intrinsic(
+    return x86_intrinsic(
         f"mulr{shift}_{width}", f"(a * b + 2^{shift - 1}) >> {shift}, the lower 32 bits of it.",
         (ints, ints), ints, lambda a, b: _rounded(a, b, shift), _c_scaling(width, shift),
         f"{_widened(width, 'a')} {_widened(width, 'b')} " + " ".join(
@@ -271,24 +277,27 @@ def _scaling(width: int, shift: int) -> Intrinsic:
         ) + f" %s = shufflevector {vector} %r0, {vector} %r1, <{width} x i32> <{lanes}>"
         # Else code generation looks for known bits through chains of them, in vain.
         f" %r = freeze {vector} %s",
-    ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
+    )
 
 
 def _c_scaling(width: int, shift: int) -> str:
-    ints = c_type(INTS[width])
-    asks, m, long, blend, odd = {
-        4: ("__SSE4_1__", "_mm", "__m128i", "blend_epi16", "0xCC"),
-        8: ("__AVX2__", "_mm256", "__m256i", "blend_epi32", "0xAA"),
+    ints, m, long = c_type(INTS[width]), REGISTERS[width].prefix, REGISTERS[width].ints
+    asks, dup, blend = {
+        4: ("__SSE4_1__", "epi64x", "_mm_blend_epi16({even}, {odd}, 0xCC)"),
+        8: ("__AVX2__", "epi64x", "_mm256_blend_epi32({even}, {odd}, 0xAA)"),
+        16: ("__AVX512F__", "epi64", "_mm512_mask_blend_epi32(0xAAAA, {even}, {odd})"),
     }[width]
+    blended = blend.format(
+        even=f"{m}_srli_epi64(even, {shift})", odd=f"{m}_slli_epi64(odd, {32 - shift})"
+    )
     return (
         f"#if defined({asks})\n"
-        f"    const {long} half = {m}_set1_epi64x({1 << (shift - 1)}LL);\n"
+        f"    const {long} half = {m}_set1_{dup}({1 << (shift - 1)}LL);\n"
         f"    const {long} even = {m}_add_epi64(\n"
         f"        {m}_mul_epi32(({long})a, ({long})b), half);\n"
         f"    const {long} odd = {m}_add_epi64({m}_mul_epi32(\n"
         f"        {m}_srli_epi64(({long})a, 32), {m}_srli_epi64(({long})b, 32)), half);\n"
-        f"    return ({ints}){m}_{blend}(\n"
-        f"        {m}_srli_epi64(even, {shift}), {m}_slli_epi64(odd, {32 - shift}), {odd});\n"
+        f"    return ({ints}){blended.replace('(', '(' + chr(10) + ' ' * 8, 1)};\n"
         "#else\n"
         + local_type("crt_long", "int64_t", width, 8)
         + "    const crt_long product = __builtin_convertvector(a, crt_long)\n"
@@ -312,7 +321,7 @@ def _sums(width: int) -> tuple[Intrinsic, ...]:
     floats = FLOATS[width]
     vector, mangled = llvm_type(floats), f"v{width}f32"
     return (
-        _intrinsic(
+        x86_intrinsic(
             f"fma_{width}", "a * b + c, rounded once.", (floats, floats, floats), floats,
             lambda a, b, c: tuple(map(_fma, a, b, c)),
             f"    {c_type(floats)} result = {{0}};\n"
@@ -323,7 +332,7 @@ def _sums(width: int) -> tuple[Intrinsic, ...]:
             f"%r = call {vector} @llvm.fma.{mangled}({vector} %a, {vector} %b, {vector} %c)",
             f"declare {vector} @llvm.fma.{mangled}({vector}, {vector}, {vector})",
         ),
-        _intrinsic(
+        x86_intrinsic(
             f"muladd_{width}", "a * b, rounded, plus c.", (floats,) * 3, floats,
             lambda a, b, c: tuple(
                 f32(f32(float(x) * y) + z) for x, y, z in zip(a, b, c, strict=True)
@@ -334,12 +343,12 @@ def _sums(width: int) -> tuple[Intrinsic, ...]:
     )
 
 
-def _halving() -> Intrinsic:
+def _halving(width: int) -> Intrinsic:
     """SSE has no shifts by lanes."""
-    ints = INTS[8]
+    ints = INTS[width]
     vector = llvm_type(ints)
-    return _intrinsic(
-        "halved_8", "(a / 2^(b + 1)) to the nearest, halves up.", (ints, ints), ints,
+    return x86_intrinsic(
+        f"halved_{width}", "(a / 2^(b + 1)) to the nearest, halves up.", (ints, ints), ints,
         lambda a, b: tuple(((x >> y) + 1) >> 1 for x, y in zip(a, b, strict=True)),
         gives("((a >> b) + 1) >> 1"),
         f"%s = ashr {vector} %a, %b %n = add {vector} %s, splat (i32 1) "
@@ -347,11 +356,15 @@ def _halving() -> Intrinsic:
     )
 
 
-INTRINSICS = tuple(
-    operation for width in WIDTHS
-    for operation in (
+def _of_width(width: int) -> tuple[Intrinsic, ...]:
+    return (
         *_madd_intrinsics(width), *lanewise("x86", width),
         *_arithmetic(INTS[width], f"_{width}", "sub mul"), _scaling(width, 31),
         _scaling(width, 32), *results(width), *reals("x86", width), *_sums(width),
     )
-) + _dots() + (_halving(),) + _cells() + _winograd()
+
+
+INTRINSICS = (
+    *itertools.chain.from_iterable(map(_of_width, WIDTHS)),
+    *map(_dot_product, DOT_WIDTHS), _lift(), *map(_halving, (8, 16)), *_cells(), *_winograd(),
+)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from crtexport.kir.intrinsics.base import Intrinsic
 from crtexport.kir.intrinsics.generic_vectors import (
@@ -20,9 +19,9 @@ from crtexport.kir.intrinsics.generic_vectors import (
     everywhere,
     f32,
     gives,
-    intrinsic,
     llvm_type,
 )
+from crtexport.kir.intrinsics.x86_base import REGISTERS, x86_intrinsic
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import saturate, wrap
 
@@ -36,6 +35,8 @@ _SUMS = "declare <{0} x i16> @llvm.sadd.sat.v{0}i16(<{0} x i16>, <{0} x i16>)\n"
 
 def results(width: int) -> tuple[Intrinsic, ...]:
     """Of vectors of ``width`` lanes."""
+    if width == 16:
+        return _saturated_16(), _scaled(16), _results_16()
     return _saturated(width), _scaled(width), *(_results(width, count) for count in (8, 16))
 
 
@@ -48,27 +49,31 @@ def _scaled_lanes(a: Lanes, b: Reals) -> Lanes:
 
 
 def _scaled(width: int) -> Intrinsic:
-    ints, floats = INTS[width], FLOATS[width]
-    asks, name, c = {
-        4: ("__SSE2__", "llvm.x86.sse2.cvtps2dq", "_mm"),
-        8: ("__AVX__", "llvm.x86.avx.cvt.ps2dq.256", "_mm256"),
+    ints, floats, c = INTS[width], FLOATS[width], REGISTERS[width]
+    vector, reals = llvm_type(ints), llvm_type(floats)
+    # AVX-512 takes what masked lanes keep, the mask, and how to round: as always.
+    asks, name, types, more = {
+        4: ("__SSE2__", "sse2.cvtps2dq", "", ""),
+        8: ("__AVX__", "avx.cvt.ps2dq.256", "", ""),
+        16: (
+            "__AVX512F__", "avx512.mask.cvtps2dq.512", f", {vector}, i16, i32",
+            f", {vector} zeroinitializer, i16 -1, i32 4",
+        ),
     }[width]
-    register = "__m128" if width == 4 else "__m256"
-    return replace(intrinsic(
-        f"x86_scaled_{width}", "a * b, rounded to floats, within 2**22, then halves to even.",
+    return x86_intrinsic(
+        f"scaled_{width}", "a * b, rounded to floats, within 2**22, then halves to even.",
         (ints, floats), ints, _scaled_lanes,
         f"    const {c_type(floats)} real = __builtin_convertvector(a, {c_type(floats)}) * b;\n"
         f"#if defined({asks})\n"
-        f"    return ({c_type(ints)}){c}_cvtps_epi32(({register})real);\n"
+        f"    return ({c_type(ints)}){c.prefix}_cvtps_epi32(({c.floats})real);\n"
         "#else\n"
         f"    const {c_type(floats)} large = {everywhere(floats, '12582912.0f')};\n"
         f"    return __builtin_convertvector((real + large) - large, {c_type(ints)});\n"
         "#endif\n",
-        f"%f = sitofp {llvm_type(ints)} %a to {llvm_type(floats)} "
-        f"%p = fmul {llvm_type(floats)} %f, %b "
-        f"%r = call {llvm_type(ints)} @{name}({llvm_type(floats)} %p)",
-        f"declare {llvm_type(ints)} @{name}({llvm_type(floats)})", late=True,
-    ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
+        f"%f = sitofp {vector} %a to {reals} %p = fmul {reals} %f, %b "
+        f"%r = call {vector} @llvm.x86.{name}({reals} %p{more})",
+        f"declare {vector} @llvm.x86.{name}({reals}{types})",
+    )
 
 
 def _lanes(first: int, count: int) -> str:
@@ -88,8 +93,8 @@ def _saturated(width: int) -> Intrinsic:
     """After it, storing bytes takes nothing more."""
     ints = INTS[width]
     first, second = ("x", "y") if width == 8 else ("a", "a")
-    return intrinsic(
-        f"x86_saturated_{width}", "The nearest number that fits into 8 bits.", (ints,), ints,
+    return x86_intrinsic(
+        f"saturated_{width}", "The nearest number that fits into 8 bits.", (ints,), ints,
         lambda a: tuple(saturate(x, 8) for x in a),
         f"    const {c_type(ints)} low = {everywhere(ints, 'INT8_MIN')};\n"
         f"    const {c_type(ints)} top = {everywhere(ints, 'INT8_MAX')};\n"
@@ -101,7 +106,59 @@ def _saturated(width: int) -> Intrinsic:
         f"%b = call <16 x i8> @{_BYTES}(<8 x i16> %w, <8 x i16> %w) "
         f"%f = shufflevector <16 x i8> %b, <16 x i8> poison, {_lanes(0, width)} "
         f"%r = sext <{width} x i8> %f to {llvm_type(ints)}",
-        _PACKS, late=True,
+        _PACKS,
+    )
+
+
+_CLAMPED = (
+    "%l = call <16 x i32> @llvm.smax.v16i32(<16 x i32> %{0}, <16 x i32> splat (i32 -128)) "
+    "%h = call <16 x i32> @llvm.smin.v16i32(<16 x i32> %l, <16 x i32> splat (i32 127)) "
+)
+"""The lanes within 8 bits, whose lower bytes VPMOVSDB then takes."""
+_CLAMPS = (
+    "declare <16 x i32> @llvm.smax.v16i32(<16 x i32>, <16 x i32>)\n"
+    "declare <16 x i32> @llvm.smin.v16i32(<16 x i32>, <16 x i32>)"
+)
+
+
+def _saturated_16() -> Intrinsic:
+    ints = INTS[16]
+    return x86_intrinsic(
+        "saturated_16", "The nearest number that fits into 8 bits.", (ints,), ints,
+        lambda a: tuple(saturate(x, 8) for x in a),
+        f"    const {c_type(ints)} low = {everywhere(ints, 'INT8_MIN')};\n"
+        f"    const {c_type(ints)} top = {everywhere(ints, 'INT8_MAX')};\n"
+        f"    const {c_type(ints)} less = a < low;\n"
+        f"    const {c_type(ints)} more = a > top;\n"
+        + gives("(a & ~less & ~more) | (low & less) | (top & more)"),
+        f"{_CLAMPED.format('a')}%r = freeze <16 x i32> %h", _CLAMPS,
+    )
+
+
+def _results_16() -> Intrinsic:
+    """Returns the intrinsic for 16 results of a vector, which VPMOVSDB saturates, and a number that
+    is added to all of them."""
+    ints, bytes_ = INTS[16], Scalar.I8X16
+    return x86_intrinsic(
+        "results16_16", "a + b, which wraps, as the nearest number of 8 bits.",
+        (ints, Scalar.I32), bytes_,
+        lambda a, b: tuple(saturate(wrap(x + b, 32), 8) for x in a),
+        "#if defined(__AVX512F__)\n"
+        f"    return ({c_type(bytes_)})_mm512_cvtsepi32_epi8(\n"
+        "        _mm512_add_epi32((__m512i)a, _mm512_set1_epi32(b)));\n"
+        "#else\n"
+        f"    {c_type(bytes_)} result = {{0}};\n\n"
+        "    for (int i = 0; i < 16; ++i) {\n"
+        "        const int32_t value = (int32_t)((uint32_t)a[i] + (uint32_t)b);\n\n"
+        "        result[i] = (int8_t)(value < INT8_MIN ? INT8_MIN\n"
+        "            : value > INT8_MAX ? INT8_MAX : value);\n"
+        "    }\n"
+        "    return result;\n"
+        "#endif\n",
+        "%i = insertelement <16 x i32> poison, i32 %b, i32 0 "
+        "%z = shufflevector <16 x i32> %i, <16 x i32> poison, <16 x i32> zeroinitializer "
+        f"%s = add <16 x i32> %a, %z {_CLAMPED.format('s')}"
+        "%r = trunc <16 x i32> %h to <16 x i8>", _CLAMPS,
     )
 
 
@@ -198,8 +255,8 @@ def _results(width: int, count: int) -> Intrinsic:
     letters = LETTERS[: vectors + 1]
     result = {8: Scalar.I16X8, 16: Scalar.I8X16}[count]
     words = f"<{spelling.lanes} x i16>"
-    return replace(intrinsic(
-        f"x86_results{count}_{width}",
+    return x86_intrinsic(
+        f"results{count}_{width}",
         f"The nearest numbers of 16 bits, plus {letters[-1]}, as the nearest of 8 bits.",
         (*(INTS[width],) * vectors, Scalar.I32), result, _evaluate,
         f"#if defined({spelling.asks})\n{spelling.c}#else\n"
@@ -218,5 +275,5 @@ def _results(width: int, count: int) -> Intrinsic:
         f"%i = insertelement {words} poison, i16 %n, i32 0 "
         f"%z = shufflevector {words} %i, {words} poison, "
         f"<{spelling.lanes} x i32> zeroinitializer {spelling.llvm}",
-        spelling.declare, late=True,
-    ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
+        spelling.declare,
+    )

@@ -54,6 +54,7 @@ def lower(context: Context, machine: X86Machine) -> Lowered | None:
     windows = windows_of(context)
     if windows is None or not windows.taps or not context.output().elements:
         return None
+    machine = machine.fitting(context.output().shape[-1])
     match context.input(0).dtype, context.input(1).dtype:
         case DType.INT8, DType.INT8:
             return _integers(context, machine, windows)
@@ -72,7 +73,6 @@ class X86Tile(Struct, frozen=True):
     rows: int
 
 
-_REGISTERS = 16
 _VECTORS = 3
 
 
@@ -89,7 +89,7 @@ def block_for(windows: Windows, channels: int, machine: X86Machine, *, copied: i
     shapes = [
         (count, wide, windows.taps * -(-vectors // wide) * _step(count, wide, crowded=crowded))
         for wide in range(1, min(vectors, _VECTORS) + 1)
-        for count in range(1, (_REGISTERS - 2) // wide)
+        for count in range(1, (machine.registers - 2) // wide)
     ]
 
     def costs() -> Iterator[tuple[float, X86Tile]]:

@@ -41,6 +41,7 @@ def lower(context: Context, machine: X86Machine) -> Lowered | None:
     windows = Windows(
         x, y[:3], (w[1], w[2]), op.stride, op.dilation, (op.padding.top, op.padding.left)
     )
+    machine = machine.fitting(x[3])
     match context.input(0).dtype, context.input(1).dtype:
         case DType.INT8, DType.INT8:
             return _integers(context, machine, windows)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from crtexport.ir.types import DType
 from crtexport.kir.builder import call
 from crtexport.kir.intrinsics.x86 import PAIRS
@@ -12,15 +14,16 @@ from crtexport.kir.language import Expr, Scalar
 from crtexport.schedules.common import vector_machine
 from crtexport.support.target import Target
 
-_AVX2 = ("x86-64-v3", "x86-64-v4")
+_AVX512 = frozenset({"+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"})
 
 
 class X86Machine(vector_machine.VectorMachine, frozen=True):
     """``fma``: products are added with one rounding; ``dots``: VPDPBUSD adds four products of bytes
-    at once."""
+    at once; ``registers``: how many vectors there are room for."""
 
     fma: bool
     dots: bool = False
+    registers: int = 16
     family: ClassVar[str] = "x86"
     shifts: ClassVar[tuple[int, int]] = (2, 31)  # which a product of 32 bits can do
 
@@ -44,23 +47,31 @@ class X86Machine(vector_machine.VectorMachine, frozen=True):
         return super().between(value, bounds, widest)
 
     def places(self, shifts: vector_machine.Ints) -> vector_machine.Ints:
-        return -1 - shifts if self.lanes == 8 else 1 << (32 + shifts)
+        return -1 - shifts if self.lanes > 4 else 1 << (32 + shifts)
 
     @property
     def places_note(self) -> str:
-        return "right shift - 1" if self.lanes == 8 else "2**(32 - right shift)"
+        return "right shift - 1" if self.lanes > 4 else "2**(32 - right shift)"
 
     def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
         high = self.of_ints("mulr31", total, mantissas)
         if signed:
             high = self.of_ints("toward", high)
-        return self.of_ints("halved" if self.lanes == 8 else "mulr32", high, places)
+        return self.of_ints("halved" if self.lanes > 4 else "mulr32", high, places)
+
+    def fitting(self, channels: int) -> X86Machine:
+        """Returns the vectors for so many channels: half as wide where 16 lanes would be half
+        empty, as AVX-512's processors have those, too."""
+        return replace(self, lanes=8) if self.lanes == 16 and channels <= 8 else self
 
 
 def machine_of(target: Target) -> X86Machine:
     """Returns the widest vectors of an x86-64; those of 128 bits are always there."""
-    modern = target.cpu in _AVX2
-    avx2 = modern or "+avx2" in target.features
     features = set(target.features)
-    dots = avx2 and ("+avxvnni" in features or {"+avx512vnni", "+avx512vl"} <= features)
-    return X86Machine(8 if avx2 else 4, avx2 and (modern or "+fma" in features), dots)
+    if target.cpu == "x86-64-v4" or features >= _AVX512:
+        return X86Machine(16, fma=True, dots="+avx512vnni" in features, registers=32)
+    modern = target.cpu == "x86-64-v3"
+    if not modern and "+avx2" not in features:
+        return X86Machine(4, fma=False)
+    dots = "+avxvnni" in features or {"+avx512vnni", "+avx512vl"} <= features
+    return X86Machine(8, modern or "+fma" in features, dots)

@@ -63,7 +63,7 @@ def lower(context: Context, machine: X86Machine) -> Lowered | None:
         return None
     if (context.input(0).dtype, context.input(1).dtype) != (DType.INT8, DType.INT8):
         return None
-    windows = windows_of(context)
+    windows, machine = windows_of(context), machine.fitting(context.output().shape[3])
     if windows is None or not _gains(windows, context.output().shape[3], machine):
         return None
     sums = IntegerSums.of(context, 0)

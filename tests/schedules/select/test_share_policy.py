@@ -85,7 +85,7 @@ def test_addresses_and_extents_are_shared_where_that_time_does_not_matter() -> N
 
 def test_addresses_outside_of_innermost_loops_cost_next_to_nothing_on_x86_64() -> None:
     kernels = [summed(9, pitch, 20000, outside=True) for pitch in (11, 17, 23)]
-    for board in ("host", "host_avx2"):
+    for board in ("host", "host_avx2", "host_avx512"):
         assert functions(kernels, "balanced", board) == 1
     (first, *_) = merge(kernels, weighing(HOST, "balanced"))
     assert first.kernel.params[0].type is Scalar.INDEX

@@ -1,4 +1,4 @@
-"""Objects for AVX-VNNI compute what the operators' plain kernels do, instruction by instruction.
+"""Objects for AVX-VNNI and AVX-512 compute what the operators' plain kernels do.
 
 Few computers have VPDPBUSD, and VPDPWSSD, which LLVM makes of sums of products. On others with AVX2
 they trap, and ``vnni.c`` does what they would do.
@@ -32,17 +32,23 @@ from tests.helpers import (
 from tests.lowered import run
 from tests.schedules.x86.test_x86 import SHAPES, banded_layer, integer_layer
 
-BOARD = "host_vnni"
+BOARDS = ("host_vnni", "host_avx512")
 
 
-@pytest.fixture(scope="module")
-def processor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One that has the instruction, or seems to."""
+@pytest.fixture(scope="module", params=BOARDS)
+def board(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The name of one whose instructions this computer has, or seems to."""
+    if request.param == "host_avx512":
+        require_processor(request.param)
+        yield request.param
+        return
     if platform.machine() != "x86_64" or platform.system() != "Linux":
         pytest.skip("this is no x86-64 Linux")
     require_processor("host_avx2")
     if "avx_vnni" in Path("/proc/cpuinfo").read_text(encoding="ascii").split():
-        yield
+        yield request.param
         return
     library = tmp_path_factory.mktemp("vnni") / "vnni.so"
     subprocess.run(
@@ -54,15 +60,15 @@ def processor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     emulator.vnni_end.restype = ctypes.c_ulong
     assert emulator.vnni_begin()
     try:
-        yield
+        yield request.param
     finally:
         assert emulator.vnni_end() > 0, "the objects had no such instruction"
 
 
-def check(model: Path, tmp_path: Path) -> None:
+def check(model: Path, board: str, tmp_path: Path) -> None:
     """Compares an object's outputs with those of the plain kernel for extreme and other values."""
     package = tmp_path / "m.tar"
-    crtexport.export(model, board=BOARD, emit="llvm", output=package)
+    crtexport.export(model, board=board, emit="llvm", output=package)
     graph = load(model)
     context = Context(graph, graph.nodes[0])
     (given,) = open_package(package).inputs
@@ -78,26 +84,23 @@ def check(model: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(output, run(graph, operator_table.lower(context), sample))
 
 
-@pytest.mark.usefixtures("processor")
-def test_a_convolution_whose_runs_of_taps_are_filled_up(tmp_path: Path) -> None:
+def test_a_convolution_whose_runs_of_taps_are_filled_up(board: str, tmp_path: Path) -> None:
     model = tmp_path / "m.tflite"
     model.write_bytes(integer_layer())
-    check(model, tmp_path)
+    check(model, board, tmp_path)
 
 
-@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("case", SHAPES)
-def test_windows_of_every_kind(case: str, tmp_path: Path) -> None:
+def test_windows_of_every_kind(case: str, board: str, tmp_path: Path) -> None:
     model = tmp_path / "m.tflite"
     model.write_bytes(banded_layer(case, "int8", depthwise=False))
-    check(model, tmp_path)
+    check(model, board, tmp_path)
 
 
-@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("name", INT8_NETWORKS)
-def test_networks_give_what_tflm_gives(name: str, tmp_path: Path) -> None:
+def test_networks_give_what_tflm_gives(name: str, board: str, tmp_path: Path) -> None:
     package = tmp_path / "m.tar"
-    crtexport.export(shared_model(name), board=BOARD, emit="llvm", output=package)
+    crtexport.export(shared_model(name), board=board, emit="llvm", output=package)
     (given,) = open_package(package).inputs
     (result,) = crtexport.simulate(
         package, {str(given.field): standard_input(tuple(given.shape or ()))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 from fractions import Fraction
 from pathlib import Path
@@ -31,13 +32,14 @@ from crtexport.schedules.x86 import dense as x86_dense
 from crtexport.schedules.x86 import depthwise as x86_depthwise
 from crtexport.schedules.x86.bands import Band
 from crtexport.schedules.x86.machine import X86Machine, machine_of
+from crtexport.support.target import Target
 from tests.archives import unpack_archive
 from tests.helpers import require, require_processor, target_of
 from tests.lowered import lower, meaning, run
 from tests.tflite_builder import ModelBuilder
 
 Array = np.ndarray[Any, Any]
-BOARDS = ("host", "host_avx2")
+BOARDS = ("host", "host_avx2", "host_avx512")
 
 
 def float_layer(kind: str, weights: str, draw: Any, rng: np.random.Generator) -> bytes:
@@ -132,10 +134,32 @@ def test_both_backends_give_the_interpreters_floats(
 
 
 def test_vectors_follow_the_processor() -> None:
-    small, large = (machine_of(target_of(board)) for board in BOARDS)
+    small, large, widest = (machine_of(target_of(board)) for board in BOARDS)
     assert (small.lanes, small.fma, large.lanes, large.fma) == (4, False, 8, True)
     newest = machine_of(target_of("host_vnni"))
     assert (newest.lanes, newest.dots, large.dots) == (8, True, False)
+    assert (widest.lanes, widest.dots, widest.registers, large.registers) == (16, True, 32, 16)
+
+
+@pytest.mark.parametrize(("cpu", "features", "lanes", "dots"), [
+    ("x86-64-v4", "", 16, False),
+    ("x86-64-v4", "+avxvnni", 16, False),
+    ("x86-64-v3", "+avx512vnni, +avx512vl", 8, True),
+    ("x86-64-v3", "+avx512f, +avx512bw, +avx512dq, +avx512vl", 16, False),
+    ("x86-64-v2", "+avx512f, +avx512bw, +avx512dq, +avx512vl, +avx512vnni", 16, True),
+])
+def test_vectors_follow_features(cpu: str, features: str, lanes: int, dots: bool) -> None:
+    target = Target("x86_64-unknown-linux-gnu", cpu, tuple(features.split(", ")))
+    machine = machine_of(target)
+    assert (machine.lanes, machine.dots) == (lanes, dots)
+
+
+@pytest.mark.parametrize("channels", [1, 8, 9, 16, 40])
+def test_few_channels_have_vectors_half_as_wide(channels: int) -> None:
+    machine = machine_of(target_of("host_avx512")).fitting(channels)
+    assert machine.lanes == (8 if channels <= 8 else 16)
+    assert machine.registers == 32
+    assert machine_of(target_of("host")).fitting(channels).lanes == 4
 
 
 def nearest(value: Fraction) -> float:
@@ -194,14 +218,19 @@ def integer_layer() -> bytes:
     return m.build([x], [y])
 
 
-@pytest.mark.parametrize("features", ["+avxvnni", "+avx512vnni, +avx512vl"])
-def test_objects_hold_the_instruction(features: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("base", "features", "registers"), [
+    ("host_avx2", "+avxvnni", "%ymm"), ("host_avx2", "+avx512vnni, +avx512vl", "%ymm"),
+    ("host_avx512", "+avx512vnni", "%zmm"),
+])
+def test_objects_hold_the_instruction(
+    base: str, features: str, registers: str, tmp_path: Path
+) -> None:
     """Few computers can run it."""
     require("objdump")
     (tmp_path / "m.tflite").write_bytes(integer_layer())
     board = tmp_path / "vnni.yaml"
     board.write_text(
-        f"name: vnni\ndescription: d\nextends: host_avx2\ncpu: {{features: [{features}]}}\n"
+        f"name: vnni\ndescription: d\nextends: {base}\ncpu: {{features: [{features}]}}\n"
     )
     package = tmp_path / "m.tar"
     crtexport.export(tmp_path / "m.tflite", board=board, emit="llvm", output=package)
@@ -210,7 +239,7 @@ def test_objects_hold_the_instruction(features: str, tmp_path: Path) -> None:
         subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout
         for path in (tmp_path / "p").rglob("*.o")
     )
-    assert "vpdpbusd" in code
+    assert re.search(rf"vpdpbusd .*{registers}", code)
     assert "vpmaddwd" not in code
 
 
@@ -239,7 +268,10 @@ def test_sources_do_without_the_instruction(tmp_path: Path) -> None:
 # ---- bands of images
 
 
-MACHINES = (X86Machine(4, fma=False), X86Machine(8, fma=True), X86Machine(8, fma=True, dots=True))
+MACHINES = (
+    X86Machine(4, fma=False), X86Machine(8, fma=True), X86Machine(8, fma=True, dots=True),
+    X86Machine(16, fma=True, registers=32), X86Machine(16, fma=True, dots=True, registers=32),
+)
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] = {
     "several images, rows left over": ((2, 11, 13, 3), (3, 3), 9, {"stride": (2, 2)}),
     "one row": ((1, 1, 23, 5), (1, 4), 17, {"stride": (1, 2)}),
@@ -331,7 +363,7 @@ def vectors_of(context: Context, machine: X86Machine, seed: int = 1) -> Kernel:
 @pytest.mark.parametrize("depthwise", [False, True])
 @pytest.mark.parametrize("kind", ["int8", "float32"])
 @pytest.mark.parametrize("pixels", [1, 6])
-@pytest.mark.parametrize("machine", MACHINES, ids=["sse", "avx2", "vnni"])
+@pytest.mark.parametrize("machine", MACHINES, ids=["sse", "avx2", "vnni", "avx512", "avx512_vnni"])
 def test_vectors_begin_earlier_where_channels_fill_no_block(
     machine: X86Machine, pixels: int, kind: str, depthwise: bool, tmp_path: Path
 ) -> None:
@@ -349,10 +381,11 @@ def test_vectors_begin_earlier_where_channels_fill_no_block(
             access.width for access in accesses(kernel)
             if access.stores and access.buffer.name == "output"
         }
-        assert channels in stored if channels < machine.lanes else min(stored) >= machine.lanes
+        lanes = machine.fitting(channels).lanes
+        assert channels in stored if channels < lanes else min(stored) >= lanes
 
 
-@given(st.integers(1, 200), st.sampled_from([4, 8]), st.integers(1, 8))
+@given(st.integers(1, 200), st.sampled_from([4, 8, 16]), st.integers(1, 8))
 def test_vectors_cover_channels(channels: int, lanes: int, most: int) -> None:
     for vectors in (
         VectorBlocks.at_most(most, channels, lanes), VectorBlocks.fewest(most, channels, lanes)
