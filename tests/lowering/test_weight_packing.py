@@ -37,7 +37,8 @@ BYTES: dict[str, Packing] = {
     "panels of pairs": x86_dense.Panels(2, 4, 2, 1),
     "panels of fours": x86_dense.Panels(8, 8, 4, 1),
     "panels of runs": x86_dense.Panels(2, 4, 2, 1, 3),
-    "lines": x86_depthwise.Lines(8, 2),
+    "columns of pairs": x86_depthwise.TapColumns((3, 2), 2, 8),
+    "columns of fours": x86_depthwise.TapColumns((5, 1), 4, 16),
     "pairs of channels": smlad_channel_pairs.PairWords(windows(4), 2),
     "lone pairs": smlad_channel_pairs.PairWords(windows(4), 1),
     "halves": smlad_int16.Int16Words(windows(2), 4),
@@ -50,7 +51,7 @@ BYTES: dict[str, Packing] = {
 }
 REALS: dict[str, Packing] = {
     "panels": x86_dense.Panels(8, 4, 1, 4),
-    "lines of floats": x86_depthwise.Lines(8, 4),
+    "lines of floats": x86_depthwise.Lines(8),
     "blocks": weight_packing.BlockPacking(6, 4),
     "vectors": mve_float.MveFloatWeights(8, 4),
 }

@@ -16,6 +16,12 @@ def load_vector(expr: LoadVector, address: str, module: ModuleText, emit: Emit) 
     memory, align = _memory(expr.buffer.dtype, expr.type, module), alignment(expr)
     if expr.count == expr.type.lanes:
         value = emit(f"load {memory}, ptr {address}, align {align}")
+    elif expr.type is Scalar.I8X16 and expr.count in (4, 8) and _splits_masked(module):
+        part = emit(f"load <{expr.count} x i8>, ptr {address}, align {align}")
+        value = emit(
+            f"shufflevector <{expr.count} x i8> {part}, <{expr.count} x i8> zeroinitializer, "
+            f"{_widening(expr.count)}"
+        )
     else:
         name = f"llvm.masked.load.{_mangled(memory)}.p0"
         mask = f"<{expr.type.lanes} x i1>"
@@ -59,6 +65,17 @@ def _mangled(vector: str) -> str:
     """Returns ``<16 x i8>`` as names of intrinsics have it: ``v16i8``."""
     lanes, element = vector.strip("<>").split(" x ")
     return f"v{lanes}{'f32' if element == 'float' else element}"
+
+
+def _splits_masked(module: ModuleText) -> bool:
+    """Returns whether masked loads of bytes become loads of one byte after the other."""
+    return module.target.triple.startswith("x86_64")
+
+
+def _widening(count: int) -> str:
+    """Returns the lanes of a shuffle that puts zeros behind ``count`` bytes, up to 16."""
+    lanes = ", ".join(f"i32 {lane if lane < count else count}" for lane in range(16))
+    return f"<16 x i32> <{lanes}>"
 
 
 def _first(count: int, lanes: int) -> str:

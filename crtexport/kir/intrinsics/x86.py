@@ -26,6 +26,7 @@ from crtexport.kir.intrinsics.generic_vectors import (
     reals,
 )
 from crtexport.kir.intrinsics.x86_base import REGISTERS, x86_intrinsic
+from crtexport.kir.intrinsics.x86_interleave import interleaved
 from crtexport.kir.intrinsics.x86_saturate import results
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import fused_multiply_add, wrap, wrap32
@@ -361,6 +362,7 @@ def _of_width(width: int) -> tuple[Intrinsic, ...]:
         *_madd_intrinsics(width), *lanewise("x86", width),
         *_arithmetic(INTS[width], f"_{width}", "sub mul"), _scaling(width, 31),
         _scaling(width, 32), *results(width), *reals("x86", width), *_sums(width),
+        *interleaved(width),
     )
 
 

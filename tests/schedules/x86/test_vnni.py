@@ -90,10 +90,11 @@ def test_a_convolution_whose_runs_of_taps_are_filled_up(board: str, tmp_path: Pa
     check(model, board, tmp_path)
 
 
+@pytest.mark.parametrize("depthwise", [False, True])
 @pytest.mark.parametrize("case", SHAPES)
-def test_windows_of_every_kind(case: str, board: str, tmp_path: Path) -> None:
+def test_windows_of_every_kind(case: str, depthwise: bool, board: str, tmp_path: Path) -> None:
     model = tmp_path / "m.tflite"
-    model.write_bytes(banded_layer(case, "int8", depthwise=False))
+    model.write_bytes(banded_layer(case, "int8", depthwise=depthwise))
     check(model, board, tmp_path)
 
 

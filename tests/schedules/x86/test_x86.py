@@ -357,6 +357,35 @@ def vectors_of(context: Context, machine: X86Machine, seed: int = 1) -> Kernel:
     return lowered.kernel
 
 
+@settings(max_examples=60)
+@given(data=st.data())
+@pytest.mark.parametrize("kind", ["int8", "float32"])
+def test_depthwise_layers_of_any_shape_give_the_same(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Windows of several groups of rows, columns that are unrolled or not, dilated and strided
+    ones, with padding and without."""
+    def drawn(least: int, most: int) -> int:
+        return data.draw(st.integers(least, most))
+
+    kernel, stride = (drawn(1, 9), drawn(1, 11)), (drawn(1, 3), drawn(1, 3))
+    dilation = (1, 1) if stride != (1, 1) else (drawn(1, 2), drawn(1, 3))
+    high, wide = (
+        (size - 1) * step + drawn(1, 12) for size, step in zip(kernel, dilation, strict=True)
+    )
+    shape = (drawn(1, 2), high, wide, drawn(1, 40))
+    options = {
+        "stride": stride, "dilation": dilation,
+        "padding": data.draw(st.sampled_from(["SAME", "VALID"])),
+    }
+    path = tmp_path_factory.mktemp("m") / "m.tflite"
+    path.write_bytes(convolution(shape, kernel, 0, options, kind, depthwise=True))
+    graph = load(path)
+    vectors_of(
+        Context(graph, graph.nodes[0]), data.draw(st.sampled_from(MACHINES)), seed=drawn(1, 99)
+    )
+
+
 # ---- channels that fill no block
 
 
