@@ -99,7 +99,7 @@ LANE_SOURCES = {
     Scalar.I8X16: (Scalar.I8,), Scalar.I16X8: (Scalar.I8, Scalar.U8, Scalar.I16),
     Scalar.I32X4: (Scalar.I8, Scalar.U8, Scalar.I16, Scalar.U16, Scalar.I32),
     Scalar.F32X4: (Scalar.F32,), Scalar.I16X16: (Scalar.I8, Scalar.I16),
-    Scalar.I32X8: (Scalar.I8, Scalar.I32), Scalar.F32X8: (Scalar.F32,),
+    Scalar.I32X8: (Scalar.I8, Scalar.I16, Scalar.I32), Scalar.F32X8: (Scalar.F32,),
     Scalar.I8X32: (Scalar.I8,), Scalar.I32X16: (Scalar.I8, Scalar.I16, Scalar.I32),
     Scalar.F32X16: (Scalar.F32,), Scalar.I16X32: (Scalar.I8, Scalar.I16),
     Scalar.I32X32: (Scalar.I8, Scalar.I16, Scalar.I32), Scalar.F32X32: (Scalar.F32,),

@@ -145,6 +145,46 @@ def f32(value: float) -> float:
     return float(np.float32(value))
 
 
+def mean(machine: str, width: int) -> Intrinsic:
+    """Returns the intrinsic for averages. Quotients of doubles, cut off, are exact: no quotient of
+    numbers of 32 bits is so close below an integer that it is rounded to it."""
+    ints = INTS[width]
+    vector, words, real = llvm_type(ints), c_type(ints), f"<{width} x double>"
+    places = f"<{width} x i32> zeroinitializer"
+
+    def evaluate(a: Lanes, b: int) -> Lanes:
+        return tuple(rounded_mean(x, b) for x in a)
+
+    return intrinsic(
+        f"{machine}_mean_{width}", "a / b to nearest, halves away from zero; b is positive.",
+        (ints, Scalar.I32), ints, evaluate,
+        local_type("crt_wrapped", "uint32_t", width, 4)
+        + local_type("crt_doubles", "double", width, 8)
+        + f"    const {words} half = {everywhere(ints, 'b / 2')} ^ (a >> 31);\n"
+        f"    const {words} sum =\n"
+        f"        ({words})((crt_wrapped)a + (crt_wrapped)half - (crt_wrapped)(a >> 31));\n"
+        + gives(
+            "__builtin_convertvector(\n"
+            f"        __builtin_convertvector(sum, crt_doubles) / (double)b, {words})"
+        ),
+        f"%v = insertelement {vector} poison, i32 %b, i32 0 "
+        f"%s = shufflevector {vector} %v, {vector} poison, {places} "
+        f"%h = ashr {vector} %s, splat (i32 1) %n = ashr {vector} %a, splat (i32 31) "
+        f"%x = xor {vector} %h, %n %y = sub {vector} %x, %n %t = add {vector} %a, %y "
+        f"%d = sitofp {vector} %t to {real} %e = sitofp i32 %b to double "
+        f"%i = insertelement {real} poison, double %e, i32 0 "
+        f"%j = shufflevector {real} %i, {real} poison, {places} "
+        f"%q = fdiv {real} %d, %j %r = fptosi {real} %q to {vector}",
+    )
+
+
+def rounded_mean(total: int, count: int) -> int:
+    """Returns total / count to nearest, halves away from zero; the sum with a half wraps."""
+    half = count // 2
+    total = wrap32(total + (half if total >= 0 else -half))
+    return abs(total) // count * (1 if total >= 0 else -1)
+
+
 def reals(machine: str, width: int) -> tuple[Intrinsic, ...]:
     """Copies and limits of floats."""
     floats, ints = FLOATS[width], INTS[width]

@@ -26,6 +26,7 @@ from crtexport.kir.intrinsics.generic_vectors import (
     llvm_type,
     local_type,
     reals,
+    rounded_mean,
 )
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import fused_multiply_add, wrap, wrap32
@@ -227,7 +228,7 @@ def _elements(width: int) -> tuple[Intrinsic, ...]:
         wraps("mul", "products", "*", lambda x, y: x * y),
         intrinsic(
             f"rvv_mean_{width}", "a / b to nearest, halves away from zero; b is positive.",
-            (ints, Scalar.I32), ints, lambda a, b: tuple(_mean(x, b) for x in a),
+            (ints, Scalar.I32), ints, lambda a, b: tuple(rounded_mean(x, b) for x in a),
             _wrapped(ints)
             + f"    const {words} half = {everywhere(ints, 'b / 2')} ^ (a >> 31);\n"
             + gives(f"({words})((crt_wrapped)a + (crt_wrapped)half - (crt_wrapped)(a >> 31)) / b"),
@@ -282,12 +283,6 @@ def _real_elements(width: int) -> tuple[Intrinsic, ...]:
         of_reals("fmul", "products", "*", lambda x, y: f32(x * y)),
         of_reals("fdiv", "quotients", "/", lambda x, y: f32(x / y)),
     )
-
-
-def _mean(total: int, count: int) -> int:
-    half = count // 2
-    total = wrap32(total + (half if total >= 0 else -half))
-    return abs(total) // count * (1 if total >= 0 else -1)
 
 
 def _narrow(type_: Scalar, one: str, lanes: str, part: str) -> tuple[Intrinsic, ...]:

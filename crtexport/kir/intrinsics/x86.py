@@ -23,6 +23,7 @@ from crtexport.kir.intrinsics.generic_vectors import (
     lanewise,
     llvm_type,
     local_type,
+    mean,
     reals,
 )
 from crtexport.kir.intrinsics.x86_base import REGISTERS, x86_intrinsic
@@ -230,11 +231,6 @@ def _lift() -> Intrinsic:
     )
 
 
-def _rounded(a: Lanes, b: Lanes, shift: int) -> Lanes:
-    half = 1 << (shift - 1)
-    return tuple(wrap32((x * y + half) >> shift) for x, y in zip(a, b, strict=True))
-
-
 def _widened(width: int, name: str) -> str:
     """LLVM that widens every second lane of ``%name`` to ``%name0`` and the others to ``%name1``.
 
@@ -260,19 +256,22 @@ def _widened(width: int, name: str) -> str:
     )
 
 
-def _scaling(width: int, shift: int) -> Intrinsic:
+def _scaling(width: int, shift: int, *, rounded: bool = True) -> Intrinsic:
     """Of 64-bit products, each instruction makes those of every second lane; what is wanted of the
     others ends in their upper halves."""
-    ints = INTS[width]
+    ints, half = INTS[width], 1 << (shift - 1) if rounded else 0
     vector, wide = llvm_type(ints), f"<{width // 2} x i64>"
     # Shifted to the left instead, factors that are known would be, beyond 32 bits.
     lanes = ", ".join(f"i32 {i if i % 2 == 0 else width + i - 1}" for i in range(width))
     return x86_intrinsic(
-        f"mulr{shift}_{width}", f"(a * b + 2^{shift - 1}) >> {shift}, the lower 32 bits of it.",
-        (ints, ints), ints, lambda a, b: _rounded(a, b, shift), _c_scaling(width, shift),
+        f"mul{'r' if rounded else 'h'}{shift}_{width}",
+        f"(a * b{f' + 2^{shift - 1}' if rounded else ''}) >> {shift}, the lower 32 bits of it.",
+        (ints, ints), ints,
+        lambda a, b: tuple(wrap32((x * y + half) >> shift) for x, y in zip(a, b, strict=True)),
+        _c_scaling(width, shift, half),
         f"{_widened(width, 'a')} {_widened(width, 'b')} " + " ".join(
             f"%p{first} = mul nsw {wide} %a{first}, %b{first} "
-            f"%n{first} = add nsw {wide} %p{first}, splat (i64 {1 << (shift - 1)}) "
+            f"%n{first} = add nsw {wide} %p{first}, splat (i64 {half}) "
             f"%s{first} = lshr {wide} %n{first}, splat (i64 {shift}) "
             f"%r{first} = bitcast {wide} %s{first} to {vector}" for first in (0, 1)
         ) + f" %s = shufflevector {vector} %r0, {vector} %r1, <{width} x i32> <{lanes}>"
@@ -281,7 +280,7 @@ def _scaling(width: int, shift: int) -> Intrinsic:
     )
 
 
-def _c_scaling(width: int, shift: int) -> str:
+def _c_scaling(width: int, shift: int, half: int) -> str:
     ints, m, long = c_type(INTS[width]), REGISTERS[width].prefix, REGISTERS[width].ints
     asks, dup, blend = {
         4: ("__SSE4_1__", "epi64x", "_mm_blend_epi16({even}, {odd}, 0xCC)"),
@@ -293,7 +292,7 @@ def _c_scaling(width: int, shift: int) -> str:
     )
     return (
         f"#if defined({asks})\n"
-        f"    const {long} half = {m}_set1_{dup}({1 << (shift - 1)}LL);\n"
+        f"    const {long} half = {m}_set1_{dup}({half}LL);\n"
         f"    const {long} even = {m}_add_epi64(\n"
         f"        {m}_mul_epi32(({long})a, ({long})b), half);\n"
         f"    const {long} odd = {m}_add_epi64({m}_mul_epi32(\n"
@@ -304,7 +303,7 @@ def _c_scaling(width: int, shift: int) -> str:
         + "    const crt_long product = __builtin_convertvector(a, crt_long)\n"
         "        * __builtin_convertvector(b, crt_long);\n"
         + gives(
-            f"__builtin_convertvector((product + {1 << (shift - 1)}LL) >> {shift}, {ints})"
+            f"__builtin_convertvector((product + {half}LL) >> {shift}, {ints})"
         )
         + "#endif\n"
     )
@@ -318,10 +317,20 @@ def _fma(a: float, b: float, c: float) -> float:
 
 
 def _sums(width: int) -> tuple[Intrinsic, ...]:
-    """Of products of floats."""
+    """Of floats and their products, and quotients."""
     floats = FLOATS[width]
     vector, mangled = llvm_type(floats), f"v{width}f32"
+
+    def of_two(name: str, meaning: str, sign: str, evaluate: Callable[..., float]) -> Intrinsic:
+        return x86_intrinsic(
+            f"{name}_{width}", f"The {meaning} of the lanes.", (floats, floats), floats,
+            lambda a, b: tuple(f32(evaluate(x, y)) for x, y in zip(a, b, strict=True)),
+            gives(f"a {sign} b"), f"%r = {name} {vector} %a, %b",
+        )
+
     return (
+        of_two("fadd", "sums", "+", operator.add),
+        of_two("fdiv", "quotients", "/", operator.truediv),
         x86_intrinsic(
             f"fma_{width}", "a * b + c, rounded once.", (floats, floats, floats), floats,
             lambda a, b, c: tuple(map(_fma, a, b, c)),
@@ -344,6 +353,31 @@ def _sums(width: int) -> tuple[Intrinsic, ...]:
     )
 
 
+def _shifts(width: int) -> tuple[Intrinsic, ...]:
+    """Shifts by the same number of places in each lane."""
+    ints = INTS[width]
+    vector = llvm_type(ints)
+    places = (
+        f"%i = insertelement {vector} poison, i32 {{}}, i32 0 "
+        f"%s = shufflevector {vector} %i, {vector} poison, <{width} x i32> zeroinitializer "
+    )
+    return (
+        x86_intrinsic(
+            f"raised_{width}", "a * 2^b, which wraps.", (ints, Scalar.I32), ints,
+            lambda a, b: tuple(wrap32(x << b) for x in a),
+            local_type("crt_words", "uint32_t", width, 4)
+            + gives(f"({c_type(ints)})((crt_words)a << (uint32_t)b)"),
+            f"{places.format('%b')}%r = shl {vector} %a, %s",
+        ),
+        x86_intrinsic(
+            f"rounded_{width}", "(a / 2^(b + 1)) to the nearest, halves up.", (ints, Scalar.I32),
+            ints, lambda a, b: tuple(((x >> b) + 1) >> 1 for x in a), gives("((a >> b) + 1) >> 1"),
+            f"{places.format('%b')}%l = ashr {vector} %a, %s %n = add {vector} %l, splat (i32 1) "
+            f"%r = ashr {vector} %n, splat (i32 1)",
+        ),
+    )
+
+
 def _halving(width: int) -> Intrinsic:
     """SSE has no shifts by lanes."""
     ints = INTS[width]
@@ -360,9 +394,9 @@ def _halving(width: int) -> Intrinsic:
 def _of_width(width: int) -> tuple[Intrinsic, ...]:
     return (
         *_madd_intrinsics(width), *lanewise("x86", width),
-        *_arithmetic(INTS[width], f"_{width}", "sub mul"), _scaling(width, 31),
-        _scaling(width, 32), *results(width), *reals("x86", width), *_sums(width),
-        *interleaved(width),
+        *_arithmetic(INTS[width], f"_{width}", "sub mul"), mean("x86", width), *_shifts(width),
+        _scaling(width, 31), _scaling(width, 32), _scaling(width, 32, rounded=False),
+        *results(width), *interleaved(width), *reals("x86", width), *_sums(width),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crtexport.lowering.registry import Context
 from crtexport.schedules.common.candidates import Candidate, single
-from crtexport.schedules.x86 import dense, depthwise, winograd
+from crtexport.schedules.x86 import dense, depthwise, elementwise, pool, winograd
 from crtexport.schedules.x86.machine import machine_of
 from crtexport.support.target import Target
 
@@ -13,11 +13,9 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
     """Returns a list with the variant in vectors of a node that keeps its operator's rules; an
     empty one where there is none."""
     machine = machine_of(target)
-    return single(
-        "vectors",
-        winograd.lower(context, machine) or dense.lower(context, machine)
-        or depthwise.lower(context, machine),
-    )
+    schedules = winograd, dense, depthwise, elementwise, pool
+    found = (schedule.lower(context, machine) for schedule in schedules)
+    return single("vectors", next((lowered for lowered in found if lowered is not None), None))
 
 
 def vector_ops() -> None:

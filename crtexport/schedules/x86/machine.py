@@ -8,7 +8,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from crtexport.ir.types import DType
-from crtexport.kir.builder import call
+from crtexport.kir.builder import call, i32
 from crtexport.kir.intrinsics.x86 import PAIRS
 from crtexport.kir.language import Expr, Scalar
 from crtexport.schedules.common import vector_machine
@@ -17,7 +17,9 @@ from crtexport.support.target import Target
 _AVX512 = frozenset({"+avx512f", "+avx512bw", "+avx512dq", "+avx512vl"})
 
 
-class X86Machine(vector_machine.VectorMachine, frozen=True):
+class X86Machine(
+    vector_machine.VectorMachine, vector_machine.RequantizingVectors, frozen=True
+):
     """``fma``: products are added with one rounding; ``dots``: VPDPBUSD adds four products of bytes
     at once; ``registers``: how many vectors there are room for."""
 
@@ -56,8 +58,23 @@ class X86Machine(vector_machine.VectorMachine, frozen=True):
     def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
         high = self.of_ints("mulr31", total, mantissas)
         if signed:
-            high = self.of_ints("toward", high)
+            high = self.toward(high)
         return self.of_ints("halved" if self.lanes > 4 else "mulr32", high, places)
+
+    def raised(self, value: Expr, places: int) -> Expr:
+        return self.of_ints("raised", value, i32(places))
+
+    def high(self, value: Expr, mantissa: int) -> Expr:
+        return self.of_ints("mulr31", value, self.int_everywhere(mantissa))
+
+    def upper(self, value: Expr, factor: int) -> Expr:
+        return self.of_ints("mulh32", value, self.int_everywhere(factor))
+
+    def toward(self, value: Expr) -> Expr:
+        return self.of_ints("toward", value)
+
+    def rounded(self, value: Expr, places: int) -> Expr:
+        return self.of_ints("rounded", value, i32(places - 1))
 
     def fitting(self, channels: int) -> X86Machine:
         """Returns the vectors for so many channels: half as wide where 16 lanes would be half

@@ -66,6 +66,10 @@ SECOND = {"mve_rshl_s32": SHIFTS} | {
     f"rvv_scaled_{lanes}": SCALES for lanes in (16, 32)
 } | {
     f"x86_results{count}_{width}": SHIFTS for count in (8, 16) for width in (4, 8)
+} | {
+    f"x86_{name}_{width}": source for name, source in (
+        ("mean", COUNTS), ("raised", PLACES), ("rounded", SOME_PLACES),
+    ) for width in (4, 8, 16)
 }
 """The inputs that second operands come from, where they may not be anything."""
 MACHINES = {

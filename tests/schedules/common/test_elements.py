@@ -14,7 +14,7 @@ from crtexport.importers import load
 from crtexport.lowering import operator_table
 from crtexport.lowering.registry import Context
 from crtexport.schedules.select import choose
-from tests.helpers import target_of
+from tests.helpers import require_processor, target_of
 from tests.lowered import lower, run
 from tests.schedules.layers import (
     ACTIVATIONS,
@@ -27,7 +27,10 @@ from tests.schedules.layers import (
 from tests.tflite_builder import ModelBuilder, run_reference
 
 Array = np.ndarray[Any, Any]
-BOARDS = {"mps3_an547": "mve_", "qemu_riscv32_v": "rvv_"}
+BOARDS = {
+    "mps3_an547": "mve_", "qemu_riscv32_v": "rvv_", "host": "x86_", "host_avx2": "x86_",
+    "host_avx512": "x86_",
+}
 """The beginnings of their intrinsics' names."""
 DTYPES = ("int8", "int16")
 CODES = ("ADD", "SUB", "MUL")
@@ -87,6 +90,7 @@ def test_odd_layers_are_tflites(
 ) -> None:
     # In C, too, although some boards get other variants there by default.
     monkeypatch.setattr(choose, "_first", lambda _, found, _part: found[0])
+    require_processor(board)
     rng = np.random.default_rng(8)
     m = ModelBuilder()
     kinds = [(code, dtype) for code in CODES for dtype in DTYPES] * 3
