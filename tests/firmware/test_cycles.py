@@ -99,6 +99,8 @@ def test_products_and_floats_of_the_m4(text: str, expected: list[int], tmp_path:
         ("movs r0, r1; movs r2, r3", [1, 1, 1]),
         ("uxtb r0, r1; rev r2, r3", [2, 2, 2]),
         ("ssat r0, #8, r1, asr #3; ubfx r2, r3, #1, #4", [2, 2, 2]),
+        ("ssat r0, #8, r1; add r2, r0, r3", [3, 3, 3]),
+        ("usat16 r0, #8, r1; add r2, r0, r3", [3, 3, 3]),
         ("ldr r0, [r1]; smlad r2, r0, r3, r2", [3, 3, 3]),
         ("ldr r0, [r1]; smlad r2, r3, r4, r0", [2, 2, 2]),
         ("add r0, r1, r2; add r3, r4, r0", [2, 2, 2]),

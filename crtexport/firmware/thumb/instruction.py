@@ -41,8 +41,8 @@ class Decoded(Struct, frozen=True):
     address. ``added`` is the accumulator to which a product is added. ``count`` is the number of
     registers that a load or store of several (LDM, STM, PUSH, POP) transfers, else 0. ``updates``:
     it changes its base register. ``indexed``: its address is the sum of two registers. ``shifted``:
-    it shifts an operand before it uses that. ``slow``: it does so, but not to the left, or it
-    saturates, or it works on several parts of a word."""
+    it shifts an operand before it uses that. ``slow``: it does so, but not to the left, or it works
+    on several parts of a word. ``saturates``: its result is the nearest number of some bits."""
 
     size: int
     kind: OpClass = OpClass.SIMPLE
@@ -55,6 +55,7 @@ class Decoded(Struct, frozen=True):
     indexed: bool = False
     shifted: bool = False
     slow: bool = False
+    saturates: bool = False
 
     @property
     def accesses(self) -> bool:

@@ -49,7 +49,7 @@ class Pipelined:
 
 
 def _issue(one: Decoded, rules: IssueRules) -> Issue:
-    unit, slow = _unit(one), one.slow and rules.slow_shifts
+    unit, slow = _unit(one), one.saturates or (one.slow and rules.slow_shifts)
     took = _FLOATS.get(one.kind) or latency(unit, divides=one.kind is OpClass.DIVIDE, slow=slow)
     operands = Operands(one.reads, one.base - {PC}, one.added, one.shifted)
     return issue(unit, took, _count(one, rules.per_cycle), operands, rules)

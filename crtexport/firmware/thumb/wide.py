@@ -44,10 +44,11 @@ def decode(first: int, second: int) -> Decoded:
 
 def _plain(
     writes: set[int], reads: set[int], kind: OpClass = OpClass.SIMPLE, *, shifted: bool = False,
-    slow: bool = False,
+    slow: bool = False, saturates: bool = False,
 ) -> Decoded:
     return Decoded(
-        4, kind, frozenset(writes - {PC}), frozenset(reads - {PC}), shifted=shifted, slow=slow
+        4, kind, frozenset(writes - {PC}), frozenset(reads - {PC}), shifted=shifted, slow=slow,
+        saturates=saturates,
     )
 
 
@@ -102,7 +103,7 @@ def _immediate(first: int, second: int) -> Decoded:
         return _plain(
             {target}, {source, target} if insert else {source},
             OpClass.SHIFT if parts else OpClass.SIMPLE,
-            shifted=saturates and bool(second & 0x70C0), slow=saturates,
+            shifted=saturates and bool(second & 0x70C0), saturates=saturates,
         )
     if target == PC:
         return _plain(set(), {source})

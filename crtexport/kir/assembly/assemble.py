@@ -8,13 +8,13 @@ import itertools
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.kir.assembly.armv7em.allocate import Allocation
+from crtexport.kir.assembly.armv7em.allocate import Allocation, Placed
 from crtexport.kir.assembly.armv7em.instructions import UnsupportedError
 from crtexport.kir.assembly.armv7em.issue import rules_of
 from crtexport.kir.assembly.armv7em.renumber import renumbered
-from crtexport.kir.assembly.armv7em.select import select
+from crtexport.kir.assembly.armv7em.select import Selected, select
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.assembly.armv7em.text import text
+from crtexport.kir.assembly.armv7em.text import Text, text
 from crtexport.kir.assembly.encode import encode
 from crtexport.kir.assembly.frame import Given
 from crtexport.kir.assembly.mve.function import function_of
@@ -85,10 +85,16 @@ def _assembled(
     loop: For, apart: frozenset[frozenset[str]], features: Features
 ) -> Assembled:
     selected = select(loop, features)
-    placed = Allocation(selected.body, features, apart).result()
-    placed = renumbered(placed, selected.arguments)
-    made = text(selected.body, placed, selected.arguments)
+    made, code = written(selected, Allocation(selected.body, features, apart).result())
     arguments = tuple(Given(one.register.name, one.buffer, one.index) for one in made.arguments)
-    return Assembled(
-        made.lines, encode(made.lines), arguments, "DSP" if features.dsp else ""
-    )
+    return Assembled(made.lines, code, arguments, "DSP" if features.dsp else "")
+
+
+def written(selected: Selected, placed: Placed) -> tuple[Text, bytes]:
+    """Returns a function and its bytes with the registers in which it is the shorter: those that it
+    was placed in, or others, whose gain is counted without what copies arguments."""
+    several = [
+        text(selected.body, one, selected.arguments)
+        for one in (renumbered(placed, selected.arguments), placed)
+    ]
+    return min(((made, encode(made.lines)) for made in several), key=lambda one: len(one[1]))

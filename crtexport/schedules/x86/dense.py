@@ -174,7 +174,8 @@ def _integers(context: Context, machine: X86Machine, windows: Windows) -> Lowere
     # In whole words for dots.
     stored = Scalar.I32 if machine.dots else Scalar.I8
     weights = lowering.packed(
-        "weights", stored, work.packing(1), len(sums.folded), row_multiple=work.vectors.whole
+        "weights", stored, work.packing(1), len(sums.folded), row_multiple=work.vectors.whole,
+        align=machine.nbytes,
     )
     if machine.dots:  # sums of lifted values are that many times the weights too large
         sums = replace(sums, folded=sums.folded - LIFT * context.sums(1, 0, 0)[0])
@@ -198,7 +199,7 @@ def _reals(context: Context, machine: X86Machine, windows: Windows) -> Lowered |
     work = _DenseWork.of(windows, channels, machine, 1, 0 if direct else Scalar.F32.itemsize)
     weights = lowering.packed(
         "weights", SCALAR_OF[stored], work.packing(stored.itemsize), channels,
-        row_multiple=work.vectors.whole,
+        row_multiple=work.vectors.whole, align=machine.nbytes,
     )
     finish = RealFinish(lowering, machine)
     output = lowering.output()

@@ -117,7 +117,9 @@ def _integers(context: Context, machine: X86Machine, windows: Windows) -> Lowere
     lowering = Lowering("depthwise_conv2d", context)
     x = lowering.input(0, "input")
     packing = TapColumns(windows.kernel, 4 if machine.dots else 2, machine.lanes)
-    weights = lowering.packed("weights", Scalar.I32, packing, packing.block)
+    weights = lowering.packed(
+        "weights", Scalar.I32, packing, packing.block, align=machine.nbytes
+    )
     if machine.dots:  # sums of lifted values are that many times the weights too large
         sums = replace(sums, folded=sums.folded - LIFT * context.sums(1, 3, 0)[0])
     finish = finish_of(lowering, machine, sums)
@@ -129,7 +131,9 @@ def _reals(context: Context, machine: X86Machine, windows: Windows) -> Lowered |
     lowering = Lowering("depthwise_conv2d", context)
     x = lowering.input(0, "input")
     taps = math.prod(windows.kernel)
-    weights = lowering.packed("weights", Scalar.F32, Lines(machine.lanes), taps)
+    weights = lowering.packed(
+        "weights", Scalar.F32, Lines(machine.lanes), taps, align=machine.nbytes
+    )
     _RealWork(lowering, machine, windows, x, weights, RealFinish(lowering, machine), 0).emit()
     return lowering.finish()
 

@@ -30,6 +30,12 @@ class X86Machine(
     shifts: ClassVar[tuple[int, int]] = (2, 31)  # which a product of 32 bits can do
 
     @property
+    def nbytes(self) -> int:
+        """Returns the bytes of a vector; weights that are aligned to as many don't make loads meet
+        two lines of the cache."""
+        return self.lanes * 4
+
+    @property
     def pairs(self) -> Scalar:
         return PAIRS[self.lanes]
 

@@ -147,7 +147,7 @@ class _WinogradWork:
         self.vectors = VectorBlocks.at_most(_VECTORS, self.channels, machine.lanes)
         self.weights = lowering.packed(
             "weights", Scalar.I16, Transformed(windows.kernel[0], machine.lanes), self.channels,
-            row_multiple=self.vectors.whole, align=16,
+            row_multiple=self.vectors.whole, align=machine.nbytes,
         )
         self.finish = finish_of(lowering, machine, sums)
         self.output = lowering.output()
