@@ -29,8 +29,10 @@ from crtexport.schedules.x86.bands import LIFT, Band, BandCopies, highest
 from crtexport.schedules.x86.machine import X86Machine
 from crtexport.schedules.x86.requantize import RealFinish, X86Epilogue, finish_of, scales
 
-_PIXELS = 8
-"""The most pixels of a block."""
+_PIXELS, _VECTORS = 8, 4
+"""The most pixels and vectors of a block."""
+_WAITING = 8
+"""Sums of floats that are added to while a first one's result isn't there."""
 _OTHERS = 4
 """Registers that sums leave to everything else."""
 _UNROLLED = 64
@@ -160,31 +162,38 @@ class _DepthwiseWork(WindowWalk, abc.ABC):
                 lowering, machine, self.band, x, x.dtype, zero, lifts=self.lifted
             )
             self.x = self.bands.copy
-        self.vectors = VectorBlocks.fewest(self.most_vectors, self.channels, machine.lanes)
-        self.pixels = min(
-            range(1, self.most_pixels + 1),
-            key=lambda pixels: -(-windows.y[2] // pixels) * self.cost(pixels),
-        )
+        self.pixels, self.vectors = self._block_size()
 
     @property
     def lifted(self) -> bool:
         """Returns True where copies have values as uint8."""
         return False
 
-    @property
+    def _block_size(self) -> tuple[int, VectorBlocks]:
+        """Returns how many neighbouring pixels and vectors of channels are computed at once: of
+        those whose sums have registers, the cheapest."""
+        wide, lanes = self.windows.y[2], self.machine.lanes
+        sums = self.machine.registers - _OTHERS
+        sizes = [
+            (pixels, vectors) for vectors in self.numbers_of_vectors()
+            for pixels in range(1, min(wide, _PIXELS, sums // vectors) + 1)
+        ]
+
+        def cost(size: tuple[int, int]) -> int:
+            pixels, vectors = size
+            blocks = -(-wide // pixels) * -(-self.channels // (vectors * lanes))
+            return blocks * self.cost(pixels, vectors)
+
+        pixels, vectors = min(sizes, key=cost)
+        return pixels, VectorBlocks.at_most(vectors, self.channels, lanes)
+
     @abc.abstractmethod
-    def most_vectors(self) -> int:
+    def numbers_of_vectors(self) -> range:
         """Returns how many vectors of channels may be computed at once."""
 
-    @property
-    def most_pixels(self) -> int:
-        """Returns how many neighbouring pixels may be computed at once."""
-        sums = self.machine.registers - _OTHERS
-        return min(self.windows.y[2], _PIXELS, max(sums // self.vectors.count, 1))
-
     @abc.abstractmethod
-    def cost(self, pixels: int) -> int:
-        """Returns about how many instructions a block of so many pixels takes for each vector."""
+    def cost(self, pixels: int, vectors: int) -> int:
+        """Returns about how many instructions a block of so many pixels and vectors takes."""
 
     @abc.abstractmethod
     def products(
@@ -235,12 +244,12 @@ class _DepthwiseWork(WindowWalk, abc.ABC):
 
 
 class _RealWork(_DepthwiseWork):
-    @property
-    def most_vectors(self) -> int:
-        return 2
+    def numbers_of_vectors(self) -> range:
+        return range(1, min(_VECTORS, -(-self.channels // self.machine.lanes)) + 1)
 
-    def cost(self, pixels: int) -> int:
-        return math.prod(self.windows.kernel) * (1 + pixels) + 2 * pixels
+    def cost(self, pixels: int, vectors: int) -> int:
+        sums = pixels * vectors
+        return math.prod(self.windows.kernel) * (vectors + max(sums, _WAITING)) + 2 * sums
 
     def products(
         self, sums: Sequence[Sequence[Var]], start: Expr, channels: Sequence[Expr]
@@ -271,9 +280,11 @@ class _IntegerWork(_DepthwiseWork):
     def lifted(self) -> bool:
         return self.machine.dots
 
-    @property
-    def most_vectors(self) -> int:
-        return _RESULTS // self.machine.lanes
+    def numbers_of_vectors(self) -> range:
+        """As many as have results that are stored together."""
+        lanes = self.machine.lanes
+        count = VectorBlocks.fewest(_RESULTS // lanes, self.channels, lanes).count
+        return range(count, count + 1)
 
     def _columns(self, pixels: int) -> list[int]:
         """Returns the columns of the windows of a block, relative to the first one."""
@@ -283,14 +294,15 @@ class _IntegerWork(_DepthwiseWork):
             for p in range(pixels) for kx in range(windows.kernel[1])
         })
 
-    def cost(self, pixels: int) -> int:
+    def cost(self, pixels: int, vectors: int) -> int:
         high, wide = self.windows.kernel
         groups, products = -(-high // self.taps), pixels * wide
-        columns = len(self._columns(pixels)) if self._unrolls(pixels) else products
-        return groups * (columns * (self.taps + 3) + products) + _EPILOGUE * pixels
+        columns = len(self._columns(pixels)) if self._unrolls(pixels, vectors) else products
+        words = groups * (columns * (self.taps + 3) + products)
+        return vectors * (words + _EPILOGUE * pixels)
 
-    def _unrolls(self, pixels: int) -> bool:
-        return pixels * self.vectors.count * self.windows.kernel[1] <= _UNROLLED
+    def _unrolls(self, pixels: int, vectors: int) -> bool:
+        return pixels * vectors * self.windows.kernel[1] <= _UNROLLED
 
     def products(
         self, sums: Sequence[Sequence[Var]], start: Expr, channels: Sequence[Expr]
@@ -311,7 +323,7 @@ class _IntegerWork(_DepthwiseWork):
         line = self.taps * windows.dilation[0] * self.pitch
         top = b.let("top", add(start, mul(group, const(line))))
         tap = b.let("tap", mul(group, const(wide * self._tap)))
-        if not self._unrolls(len(sums)):
+        if not self._unrolls(len(sums), len(channels)):
             with b.loop("kx", wide) as kx:
                 for p, line_of_sums in enumerate(sums):
                     right = add(mul(kx, const(windows.dilation[1])), const(p * stride))
@@ -337,6 +349,11 @@ class _IntegerWork(_DepthwiseWork):
         down = self.pitch * self.windows.dilation[0]
         found = []
         for channel in channels:
+            if rows == 1 and self.vectors.there == machine.lanes:
+                # Widened values are words, too: weights of what is above are 0.
+                words: Expr = load_vector(self.x, add(at, channel), machine.ints)
+                found.append(b.let("words", self._as_unsigned(words)))
+                continue
             values: list[Expr] = [
                 b.let(f"x_y{row}", load_vector(
                     self.x, add(at, channel, const(row * down)), Scalar.I8X16, self.vectors.there
@@ -345,10 +362,14 @@ class _IntegerWork(_DepthwiseWork):
             zeros = call("x86_dup8_16", i32(0), type_=Scalar.I8X16)
             values += [zeros] * (self.taps - rows)
             words = machine.of_ints(f"interleave{self.taps}", *values)
-            if machine.dots and self.bands is None:
-                words = machine.of_ints("lifted", words)
-            found.append(b.let("words", words))
+            found.append(b.let("words", self._as_unsigned(words)))
         return found
+
+    def _as_unsigned(self, words: Expr) -> Expr:
+        """Returns words of what VPDPBUSD takes, which copies have already."""
+        if self.machine.dots and self.bands is None:
+            return self.machine.of_ints("lifted", words)
+        return words
 
     def _add(
         self, sums: Sequence[Var], words: Sequence[Expr], tap: Expr, channels: Sequence[Expr]
