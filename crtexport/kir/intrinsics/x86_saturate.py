@@ -35,9 +35,8 @@ _SUMS = "declare <{0} x i16> @llvm.sadd.sat.v{0}i16(<{0} x i16>, <{0} x i16>)\n"
 
 def results(width: int) -> tuple[Intrinsic, ...]:
     """Of vectors of ``width`` lanes."""
-    if width == 16:
-        return _saturated_16(), _scaled(16), _results_16()
-    return _saturated(width), _scaled(width), *(_results(width, count) for count in (8, 16))
+    several = [_results_16()] if width == 16 else [_results(width, count) for count in (8, 16)]
+    return _saturated(width), _scaled(width), *several
 
 
 SCALED_BELOW = 1 << 22
@@ -93,6 +92,14 @@ def _saturated(width: int) -> Intrinsic:
     """After it, storing bytes takes nothing more."""
     ints = INTS[width]
     first, second = ("x", "y") if width == 8 else ("a", "a")
+    packed = (
+        f"{_halves('a') if width == 8 else ''}"
+        f"%w = call <8 x i16> @{_WORDS}(<4 x i32> %{first}, <4 x i32> %{second}) "
+        f"%b = call <16 x i8> @{_BYTES}(<8 x i16> %w, <8 x i16> %w) "
+        f"%f = shufflevector <16 x i8> %b, <16 x i8> poison, {_lanes(0, width)} "
+        f"%r = sext <{width} x i8> %f to {llvm_type(ints)}"
+    )
+    clamped = f"{_CLAMPED.format('a')}%r = freeze <16 x i32> %h"
     return x86_intrinsic(
         f"saturated_{width}", "The nearest number that fits into 8 bits.", (ints,), ints,
         lambda a: tuple(saturate(x, 8) for x in a),
@@ -101,12 +108,7 @@ def _saturated(width: int) -> Intrinsic:
         f"    const {c_type(ints)} less = a < low;\n"
         f"    const {c_type(ints)} more = a > top;\n"
         + gives("(a & ~less & ~more) | (low & less) | (top & more)"),
-        f"{_halves('a') if width == 8 else ''}"
-        f"%w = call <8 x i16> @{_WORDS}(<4 x i32> %{first}, <4 x i32> %{second}) "
-        f"%b = call <16 x i8> @{_BYTES}(<8 x i16> %w, <8 x i16> %w) "
-        f"%f = shufflevector <16 x i8> %b, <16 x i8> poison, {_lanes(0, width)} "
-        f"%r = sext <{width} x i8> %f to {llvm_type(ints)}",
-        _PACKS,
+        *((clamped, _CLAMPS) if width == 16 else (packed, _PACKS)),
     )
 
 
@@ -119,20 +121,6 @@ _CLAMPS = (
     "declare <16 x i32> @llvm.smax.v16i32(<16 x i32>, <16 x i32>)\n"
     "declare <16 x i32> @llvm.smin.v16i32(<16 x i32>, <16 x i32>)"
 )
-
-
-def _saturated_16() -> Intrinsic:
-    ints = INTS[16]
-    return x86_intrinsic(
-        "saturated_16", "The nearest number that fits into 8 bits.", (ints,), ints,
-        lambda a: tuple(saturate(x, 8) for x in a),
-        f"    const {c_type(ints)} low = {everywhere(ints, 'INT8_MIN')};\n"
-        f"    const {c_type(ints)} top = {everywhere(ints, 'INT8_MAX')};\n"
-        f"    const {c_type(ints)} less = a < low;\n"
-        f"    const {c_type(ints)} more = a > top;\n"
-        + gives("(a & ~less & ~more) | (low & less) | (top & more)"),
-        f"{_CLAMPED.format('a')}%r = freeze <16 x i32> %h", _CLAMPS,
-    )
 
 
 def _results_16() -> Intrinsic:
