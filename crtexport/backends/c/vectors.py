@@ -113,6 +113,62 @@ def _narrow(type_: Scalar, element: Scalar) -> str:
     return f"typedef {STORAGE[element]} crt_narrow __attribute__((vector_size({size})));"
 
 
+_WIDENING = {
+    (Scalar.I16X8, Scalar.I8): ("__SSE4_1__", "pmovsxbw128", 16, ""),
+    (Scalar.I32X4, Scalar.I8): ("__SSE4_1__", "pmovsxbd128", 16, ""),
+    (Scalar.I32X4, Scalar.I16): ("__SSE4_1__", "pmovsxwd128", 16, ""),
+    (Scalar.I16X16, Scalar.I8): ("__AVX2__", "pmovsxbw256", 16, ""),
+    (Scalar.I32X8, Scalar.I8): ("__AVX2__", "pmovsxbd256", 16, ""),
+    (Scalar.I32X8, Scalar.I16): ("__AVX2__", "pmovsxwd256", 16, ""),
+    (Scalar.I16X32, Scalar.I8): ("__AVX512BW__", "pmovsxbw512_mask", 32, ", crt_none, -1"),
+    (Scalar.I32X16, Scalar.I8): ("__AVX512F__", "pmovsxbd512_mask", 16, ", crt_none, -1"),
+    (Scalar.I32X16, Scalar.I16): ("__AVX512F__", "pmovsxwd512_mask", 32, ", crt_none, -1"),
+}
+"""By vectors and elements, where gcc widens vectors one lane after the other: the macro of a
+processor that has an instruction for it, the built-in function's name, the bytes of its operand,
+and further arguments."""
+
+
+def _first_word(size: int, source: str, target: str, indent: str = "    ") -> str:
+    """C that puts ``size`` bytes, 4 or 8, behind ``target``, with zeros behind them: as a word, not
+    through memory that is read before it is written as a whole."""
+    word, zeros = {4: ("int32_t", "0, 0, 0"), 8: ("int64_t", "0")}[size]
+    return (
+        f"{indent}typedef {word} crt_parts __attribute__((vector_size(16)));\n"
+        f"{indent}{word} word;\n\n"
+        f"{indent}__builtin_memcpy(&word, {source}, sizeof(word));\n"
+        f"{indent}{target}(crt_parts){{word, {zeros}}};\n"
+    )
+
+
+def _widened(type_: Scalar, element: Scalar) -> str:
+    """Returns what ends the body of a load from narrower elements: ``narrow``, widened."""
+    vector = vector_type(type_)
+    usual = f"    return __builtin_convertvector(narrow, {vector});\n"
+    if (type_, element) not in _WIDENING:
+        return usual
+    needs, name, size, more = _WIDENING[type_, element]
+    lanes = f"__attribute__((vector_size({size})))"
+    # Operands of built-in functions have the types of C.
+    letter = {1: "char", 2: "short"}[element.itemsize]
+    wide = {2: "short", 4: "int"}[type_.lane.itemsize]
+    none = (
+        f"    typedef {wide} crt_wide __attribute__((vector_size({type_.itemsize})));\n"
+        "    const crt_wide crt_none = {0};\n" if more else ""
+    )
+    held = type_.lanes * element.itemsize
+    operand = (
+        "    const crt_operand operand = (crt_operand)narrow;\n" if held == size
+        else _first_word(held, "&narrow", "const crt_operand operand = (crt_operand)")
+    )
+    return (
+        f"#if defined({needs}) && !defined(__clang__)\n"
+        f"    typedef {letter} crt_operand {lanes};\n{none}{operand}\n"
+        f"    return ({vector})__builtin_ia32_{name}(operand{more});\n"
+        f"#else\n{usual}#endif\n"
+    )
+
+
 def _load(type_: Scalar, element: Scalar) -> str:
     vector, c = vector_type(type_), STORAGE[element]
     letter, predicate = _names(type_, element)
@@ -125,17 +181,23 @@ def _load(type_: Scalar, element: Scalar) -> str:
     some = read.format("z_", f", {predicate}")
     arm = f"    return count == {type_.lanes} ? {whole}\n        : {some};\n"
     same = type_.lane is element
+    parts = "".join(
+        f"    }} else if (count == {size}) {{\n"
+        + _first_word(size, "from", "narrow = (crt_narrow)", " " * 8)
+        for size in (8, 4)
+    ) if type_ is Scalar.I8X16 else ""
     portable = (
         f"    {_narrow(type_, element)}\n"
         "    crt_narrow narrow = {0};\n\n"
         f"    if (count == {type_.lanes}) {{\n"
         "        __builtin_memcpy(&narrow, from, sizeof(narrow));\n"
+        f"{parts}"
         "    } else {\n"
         "        for (int i = 0; i < count; ++i) {\n"
         "            narrow[i] = from[i];\n"
         "        }\n"
         "    }\n"
-        f"    return {'narrow' if same else f'__builtin_convertvector(narrow, {vector})'};\n"
+        + ("    return narrow;\n" if same else _widened(type_, element))
     )
     return (
         f"/* {type_.lanes} lanes from count elements; the others are 0. */\n"

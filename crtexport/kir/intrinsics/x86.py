@@ -318,8 +318,9 @@ def _fma(a: float, b: float, c: float) -> float:
 
 def _sums(width: int) -> tuple[Intrinsic, ...]:
     """Of floats and their products, and quotients."""
-    floats = FLOATS[width]
+    floats, c = FLOATS[width], REGISTERS[width]
     vector, mangled = llvm_type(floats), f"v{width}f32"
+    needs = "__AVX512F__" if width == 16 else "__FMA__"
 
     def of_two(name: str, meaning: str, sign: str, evaluate: Callable[..., float]) -> Intrinsic:
         return x86_intrinsic(
@@ -334,11 +335,16 @@ def _sums(width: int) -> tuple[Intrinsic, ...]:
         x86_intrinsic(
             f"fma_{width}", "a * b + c, rounded once.", (floats, floats, floats), floats,
             lambda a, b, c: tuple(map(_fma, a, b, c)),
-            f"    {c_type(floats)} result = {{0}};\n"
+            f"#if defined({needs})\n"
+            f"    return ({c_type(floats)}){c.prefix}_fmadd_ps(\n"
+            f"        ({c.floats})a, ({c.floats})b, ({c.floats})c);\n"
+            "#else\n"
+            f"    {c_type(floats)} result = {{0}};\n\n"
             f"    for (int i = 0; i < {width}; ++i) {{\n"
             "        result[i] = __builtin_fmaf(a[i], b[i], c[i]);\n"
             "    }\n"
-            "    return result;\n",
+            "    return result;\n"
+            "#endif\n",
             f"%r = call {vector} @llvm.fma.{mangled}({vector} %a, {vector} %b, {vector} %c)",
             f"declare {vector} @llvm.fma.{mangled}({vector}, {vector}, {vector})",
         ),
