@@ -116,7 +116,7 @@ def _check_quantization(type_: TensorType, quant: Quantization) -> None:
     if not quant.scale or len(quant.scale) != len(quant.zero_point):
         raise CrtExportError(f"{len(quant.scale)} scales with {len(quant.zero_point)} zero points")
     # There are as many as channels: a wrong one is looked for where there may be one.
-    if not (math.isfinite(sum(quant.scale)) and min(quant.scale) > 0):
+    if not (all(map(math.isfinite, quant.scale)) and min(quant.scale) > 0):
         for scale in quant.scale:
             if not (math.isfinite(scale) and scale > 0):
                 raise CrtExportError(f"the scale {scale} is not positive and finite")

@@ -98,7 +98,7 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 def quantize_multipliers(reals: Sequence[float]) -> tuple[Ints, Ints]:
     """:func:`quantize_multiplier` of many numbers, none of them negative: all m, and all shifts."""
-    if not math.isfinite(sum(reals)):
+    if not all(map(math.isfinite, reals)):
         raise _infinite()
     fractions, exponents = np.frexp(np.array(reals, np.float64))
     mantissas = np.floor(fractions * (1 << 31) + 0.5).astype(np.int64)

@@ -9,6 +9,7 @@ take part.
 from __future__ import annotations
 
 import enum
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -149,7 +150,7 @@ def _best(group: _Alike, costs: MergeCosts) -> list[_Merge]:
         [one for free in groups for one in _merges(free, level, costs)]
         for level, groups in (*found, (most, [group]))
     ]
-    return max(ways, key=lambda way: sum(candidate.gain for candidate in way))
+    return max(ways, key=lambda way: math.fsum(candidate.gain for candidate in way))
 
 
 def _merges(members: _Alike, level: MergeLevel, costs: MergeCosts) -> list[_Merge]:
@@ -180,7 +181,7 @@ def _merge_of(members: _Alike, level: MergeLevel, costs: MergeCosts) -> _Merge |
         ]
         staying = [one for one, gain in zip(chosen, gains, strict=True) if gain > 0]
         if len(staying) == len(chosen):
-            gain = sum(gains) - costs.code(merged[0].kernel)
+            gain = math.fsum(gains) - costs.code(merged[0].kernel)
             both = tuple((m, sharing) for (m, _), sharing in zip(chosen, merged, strict=True))
             return _Merge(both, gain) if gain > 0 else None
         chosen = staying

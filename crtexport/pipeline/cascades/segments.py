@@ -142,7 +142,7 @@ class Segments:
 
     def _cost(self, segment: Segment) -> float:
         """Returns the instructions that a segment takes more."""
-        return sum(map(self._overhead, segment.nodes)) if segment.rows else 0.0
+        return math.fsum(map(self._overhead, segment.nodes)) if segment.rows else 0.0
 
     def _whole(self, tensors: Collection[int]) -> int:
         return sum(self._sizes[tensor] for tensor in tensors)

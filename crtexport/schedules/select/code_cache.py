@@ -7,6 +7,7 @@ what is directly in it, and what its inner loops read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
@@ -33,12 +34,12 @@ def missed_lines(
     loops: Sequence[LoopCode[Work]], code_bytes: CodeBytes[Work], flash: Flash
 ) -> float:
     """Returns the lines of code that a run of ``loops`` reads from flash."""
-    return sum(_missed(loop, code_bytes, flash) for loop in loops)
+    return math.fsum(_missed(loop, code_bytes, flash) for loop in loops)
 
 
 def _missed(loop: LoopCode[Work], code_bytes: CodeBytes[Work], flash: Flash) -> float:
     size = code_bytes(loop.code)
     if size <= flash.code_cache - flash.line:  # it may begin within a line
         return size / flash.line
-    direct = max(size - sum(code_bytes(inner.code) for inner in loop.inside), 0.0)
+    direct = max(size - math.fsum(code_bytes(inner.code) for inner in loop.inside), 0.0)
     return loop.turns * (direct / flash.line + missed_lines(loop.inside, code_bytes, flash))

@@ -12,6 +12,7 @@ another weight for these.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -84,7 +85,7 @@ class Machine(Struct, frozen=True):
     cycles: Mapping[Work, float] = MappingProxyType({})
 
     def instructions(self, work: Mapping[Work, float]) -> float:
-        return sum(self.weights[kind] * count for kind, count in work.items())
+        return math.fsum(self.weights[kind] * count for kind, count in work.items())
 
     def code_bytes(self, work: Mapping[Work, float]) -> float:
         """Returns the bytes of the code of ``work``."""
@@ -94,7 +95,7 @@ class Machine(Struct, frozen=True):
         """Returns the cycles of work; None where they aren't known."""
         if not self.cycles:
             return None
-        return round(sum(self.cycles[kind] * count for kind, count in work.items()))
+        return round(math.fsum(self.cycles[kind] * count for kind, count in work.items()))
 
 
 class Counted(Struct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -47,7 +48,7 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
     def weigh(kernels: Sequence[Kernel], runs: Sequence[int]) -> MergeCosts:
         @functools.cache
         def rate() -> float:
-            total = sum(
+            total = math.fsum(
                 times * cost_of(kernel).instructions
                 for kernel, times in zip(kernels, runs, strict=True)
             )

@@ -7,6 +7,7 @@ in innermost loops. Values of one block get what is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import inf
 
@@ -237,7 +238,7 @@ class Allocation:
             block: times * self._in_any_order(block, len(self._loads[block] & there))
             for block, times in self._hottest_first
         }
-        left = sum(least.values())
+        left = math.fsum(least.values())
         for block, times in self._hottest_first:
             if total + left >= limit:
                 return None
