@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.firmware.board import load_board
-from crtexport.firmware.board_schema import QemuRunner
+from crtexport.firmware.board_schema import NativeRunner, QemuRunner
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline.options import ExportChanges
 from crtexport.simulation import library
@@ -167,6 +167,7 @@ def outputs_as_code(
         with patch.object(library, "_CFLAGS", (*library._CFLAGS, "-O1")):
             return [list(row.values()) for row in crtexport.simulate(package, given)]
     runner = load_board(board).runner
+    assert isinstance(runner, QemuRunner | NativeRunner)
     if isinstance(runner, QemuRunner):
         require(runner.command[0])
     return crtexport.run(package, given).outputs

@@ -6,8 +6,9 @@ number of lanes. In C they are expressions over gcc's and clang's vectors.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -145,44 +146,69 @@ def f32(value: float) -> float:
     return float(np.float32(value))
 
 
-def mean(machine: str, width: int) -> Intrinsic:
-    """Returns the intrinsic for averages. Quotients of doubles, cut off, are exact: no quotient of
-    numbers of 32 bits is so close below an integer that it is rounded to it."""
+def mean(machine: str, width: int, *, doubles: bool) -> Intrinsic:
+    """Returns the intrinsic for averages, of which ``doubles`` are divided where there are no
+    quotients of integers. Those, cut off, are exact: no quotient of numbers of 32 bits is so close
+    below an integer that it is rounded to it."""
     ints = INTS[width]
     vector, words, real = llvm_type(ints), c_type(ints), f"<{width} x double>"
     places = f"<{width} x i32> zeroinitializer"
+    total = f"({words})((crt_wrapped)a + (crt_wrapped)half - (crt_wrapped)(a >> 31))"
+    quotient, divided = gives(f"{total} / b"), f"%r = sdiv {vector} %t, %s"
+    if doubles:
+        quotient = (
+            local_type("crt_doubles", "double", width, 8)
+            + f"    const {words} sum =\n        {total};\n"
+            + gives(
+                "__builtin_convertvector(\n"
+                f"        __builtin_convertvector(sum, crt_doubles) / (double)b, {words})"
+            )
+        )
+        divided = (
+            f"%d = sitofp {vector} %t to {real} %e = sitofp i32 %b to double "
+            f"%i = insertelement {real} poison, double %e, i32 0 "
+            f"%j = shufflevector {real} %i, {real} poison, {places} "
+            f"%q = fdiv {real} %d, %j %r = fptosi {real} %q to {vector}"
+        )
 
     def evaluate(a: Lanes, b: int) -> Lanes:
-        return tuple(rounded_mean(x, b) for x in a)
+        return tuple(_mean(x, b) for x in a)
 
     return intrinsic(
         f"{machine}_mean_{width}", "a / b to nearest, halves away from zero; b is positive.",
         (ints, Scalar.I32), ints, evaluate,
         local_type("crt_wrapped", "uint32_t", width, 4)
-        + local_type("crt_doubles", "double", width, 8)
-        + f"    const {words} half = {everywhere(ints, 'b / 2')} ^ (a >> 31);\n"
-        f"    const {words} sum =\n"
-        f"        ({words})((crt_wrapped)a + (crt_wrapped)half - (crt_wrapped)(a >> 31));\n"
-        + gives(
-            "__builtin_convertvector(\n"
-            f"        __builtin_convertvector(sum, crt_doubles) / (double)b, {words})"
-        ),
+        + f"    const {words} half = {everywhere(ints, 'b / 2')} ^ (a >> 31);\n{quotient}",
         f"%v = insertelement {vector} poison, i32 %b, i32 0 "
         f"%s = shufflevector {vector} %v, {vector} poison, {places} "
         f"%h = ashr {vector} %s, splat (i32 1) %n = ashr {vector} %a, splat (i32 31) "
-        f"%x = xor {vector} %h, %n %y = sub {vector} %x, %n %t = add {vector} %a, %y "
-        f"%d = sitofp {vector} %t to {real} %e = sitofp i32 %b to double "
-        f"%i = insertelement {real} poison, double %e, i32 0 "
-        f"%j = shufflevector {real} %i, {real} poison, {places} "
-        f"%q = fdiv {real} %d, %j %r = fptosi {real} %q to {vector}",
+        f"%x = xor {vector} %h, %n %y = sub {vector} %x, %n %t = add {vector} %a, %y {divided}",
     )
 
 
-def rounded_mean(total: int, count: int) -> int:
-    """Returns total / count to nearest, halves away from zero; the sum with a half wraps."""
+def _mean(total: int, count: int) -> int:
     half = count // 2
     total = wrap32(total + (half if total >= 0 else -half))
     return abs(total) // count * (1 if total >= 0 else -1)
+
+
+def real_arithmetic(machine: str, width: int, names: str) -> Iterator[Intrinsic]:
+    """Yields the intrinsics of ``names``: sums, products and quotients of floats."""
+    floats = FLOATS[width]
+    operations: dict[str, tuple[str, str, Callable[[float, float], float]]] = {
+        "fadd": ("sums", "+", operator.add), "fmul": ("products", "*", operator.mul),
+        "fdiv": ("quotients", "/", operator.truediv),
+    }
+
+    def one(name: str) -> Intrinsic:
+        what, sign, function = operations[name]
+        return intrinsic(
+            f"{machine}_{name}_{width}", f"The {what} of the lanes.", (floats, floats), floats,
+            lambda a, b: tuple(f32(function(x, y)) for x, y in zip(a, b, strict=True)),
+            gives(f"a {sign} b"), f"%r = {name} {llvm_type(floats)} %a, %b",
+        )
+
+    return map(one, names.split())
 
 
 def reals(machine: str, width: int) -> tuple[Intrinsic, ...]:

@@ -25,8 +25,9 @@ from crtexport.kir.intrinsics.generic_vectors import (
     lanewise,
     llvm_type,
     local_type,
+    mean,
+    real_arithmetic,
     reals,
-    rounded_mean,
 )
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import fused_multiply_add, wrap, wrap32
@@ -226,18 +227,7 @@ def _elements(width: int) -> tuple[Intrinsic, ...]:
     return (
         wraps("sub", "differences", "-", lambda x, y: x - y),
         wraps("mul", "products", "*", lambda x, y: x * y),
-        intrinsic(
-            f"rvv_mean_{width}", "a / b to nearest, halves away from zero; b is positive.",
-            (ints, Scalar.I32), ints, lambda a, b: tuple(rounded_mean(x, b) for x in a),
-            _wrapped(ints)
-            + f"    const {words} half = {everywhere(ints, 'b / 2')} ^ (a >> 31);\n"
-            + gives(f"({words})((crt_wrapped)a + (crt_wrapped)half - (crt_wrapped)(a >> 31)) / b"),
-            f"%v = insertelement {vector} poison, i32 %b, i32 0 "
-            f"%s = shufflevector {vector} %v, {vector} poison, <{width} x i32> zeroinitializer "
-            f"%h = ashr {vector} %s, splat (i32 1) %n = ashr {vector} %a, splat (i32 31) "
-            f"%x = xor {vector} %h, %n %y = sub {vector} %x, %n "
-            f"%t = add {vector} %a, %y %r = sdiv {vector} %t, %s",
-        ),
+        mean("rvv", width, doubles=False),
         intrinsic(
             f"rvv_scaled_{width}", "a * b, rounded to floats, within 2**22, then halves to even.",
             (ints, floats), ints,
@@ -257,13 +247,6 @@ def _real_elements(width: int) -> tuple[Intrinsic, ...]:
     ints, floats = INTS[width], FLOATS[width]
     vector, real, words = llvm_type(ints), llvm_type(floats), c_type(ints)
 
-    def of_reals(name: str, meaning: str, sign: str, evaluate: Callable[..., float]) -> Intrinsic:
-        return intrinsic(
-            f"rvv_{name}_{width}", f"The {meaning} of the lanes.", (floats, floats), floats,
-            lambda a, b: tuple(evaluate(x, y) for x, y in zip(a, b, strict=True)),
-            gives(f"a {sign} b"), f"%r = {name} {real} %a, %b",
-        )
-
     return (
         intrinsic(
             f"rvv_nearest_{width}", "The nearest integers within 2**22, halves to even.",
@@ -279,9 +262,7 @@ def _real_elements(width: int) -> tuple[Intrinsic, ...]:
             gives(f"__builtin_convertvector(a, {c_type(floats)})"),
             f"%r = sitofp {vector} %a to {real}",
         ),
-        of_reals("fadd", "sums", "+", lambda x, y: f32(x + y)),
-        of_reals("fmul", "products", "*", lambda x, y: f32(x * y)),
-        of_reals("fdiv", "quotients", "/", lambda x, y: f32(x / y)),
+        *real_arithmetic("rvv", width, "fadd fmul fdiv"),
     )
 
 

@@ -24,6 +24,7 @@ from crtexport.kir.intrinsics.generic_vectors import (
     llvm_type,
     local_type,
     mean,
+    real_arithmetic,
     reals,
 )
 from crtexport.kir.intrinsics.x86_base import REGISTERS, x86_intrinsic
@@ -283,13 +284,11 @@ def _scaling(width: int, shift: int, *, rounded: bool = True) -> Intrinsic:
 def _c_scaling(width: int, shift: int, half: int) -> str:
     ints, m, long = c_type(INTS[width]), REGISTERS[width].prefix, REGISTERS[width].ints
     asks, dup, blend = {
-        4: ("__SSE4_1__", "epi64x", "_mm_blend_epi16({even}, {odd}, 0xCC)"),
-        8: ("__AVX2__", "epi64x", "_mm256_blend_epi32({even}, {odd}, 0xAA)"),
-        16: ("__AVX512F__", "epi64", "_mm512_mask_blend_epi32(0xAAAA, {even}, {odd})"),
+        4: ("__SSE4_1__", "epi64x", "_mm_blend_epi16(\n        {}, 0xCC)"),
+        8: ("__AVX2__", "epi64x", "_mm256_blend_epi32(\n        {}, 0xAA)"),
+        16: ("__AVX512F__", "epi64", "_mm512_mask_blend_epi32(\n        0xAAAA, {})"),
     }[width]
-    blended = blend.format(
-        even=f"{m}_srli_epi64(even, {shift})", odd=f"{m}_slli_epi64(odd, {32 - shift})"
-    )
+    both = f"{m}_srli_epi64(even, {shift}), {m}_slli_epi64(odd, {32 - shift})"
     return (
         f"#if defined({asks})\n"
         f"    const {long} half = {m}_set1_{dup}({half}LL);\n"
@@ -297,7 +296,7 @@ def _c_scaling(width: int, shift: int, half: int) -> str:
         f"        {m}_mul_epi32(({long})a, ({long})b), half);\n"
         f"    const {long} odd = {m}_add_epi64({m}_mul_epi32(\n"
         f"        {m}_srli_epi64(({long})a, 32), {m}_srli_epi64(({long})b, 32)), half);\n"
-        f"    return ({ints}){blended.replace('(', '(' + chr(10) + ' ' * 8, 1)};\n"
+        f"    return ({ints}){blend.format(both)};\n"
         "#else\n"
         + local_type("crt_long", "int64_t", width, 8)
         + "    const crt_long product = __builtin_convertvector(a, crt_long)\n"
@@ -317,21 +316,12 @@ def _fma(a: float, b: float, c: float) -> float:
 
 
 def _sums(width: int) -> tuple[Intrinsic, ...]:
-    """Of floats and their products, and quotients."""
+    """Of products of floats."""
     floats, c = FLOATS[width], REGISTERS[width]
     vector, mangled = llvm_type(floats), f"v{width}f32"
     needs = "__AVX512F__" if width == 16 else "__FMA__"
 
-    def of_two(name: str, meaning: str, sign: str, evaluate: Callable[..., float]) -> Intrinsic:
-        return x86_intrinsic(
-            f"{name}_{width}", f"The {meaning} of the lanes.", (floats, floats), floats,
-            lambda a, b: tuple(f32(evaluate(x, y)) for x, y in zip(a, b, strict=True)),
-            gives(f"a {sign} b"), f"%r = {name} {vector} %a, %b",
-        )
-
     return (
-        of_two("fadd", "sums", "+", operator.add),
-        of_two("fdiv", "quotients", "/", operator.truediv),
         x86_intrinsic(
             f"fma_{width}", "a * b + c, rounded once.", (floats, floats, floats), floats,
             lambda a, b, c: tuple(map(_fma, a, b, c)),
@@ -359,6 +349,19 @@ def _sums(width: int) -> tuple[Intrinsic, ...]:
     )
 
 
+_HALVED = "(a / 2^(b + 1)) to the nearest, halves up; a / 2^b + 1 wraps."
+
+
+def _halved(value: int, places: int) -> int:
+    return wrap32((value >> places) + 1) >> 1
+
+
+def _c_halved(width: int) -> str:
+    return local_type("crt_words", "uint32_t", width, 4) + gives(
+        f"({c_type(INTS[width])})((crt_words)(a >> b) + 1U) >> 1"
+    )
+
+
 def _shifts(width: int) -> tuple[Intrinsic, ...]:
     """Shifts by the same number of places in each lane."""
     ints = INTS[width]
@@ -376,8 +379,8 @@ def _shifts(width: int) -> tuple[Intrinsic, ...]:
             f"{places.format('%b')}%r = shl {vector} %a, %s",
         ),
         x86_intrinsic(
-            f"rounded_{width}", "(a / 2^(b + 1)) to the nearest, halves up.", (ints, Scalar.I32),
-            ints, lambda a, b: tuple(((x >> b) + 1) >> 1 for x in a), gives("((a >> b) + 1) >> 1"),
+            f"rounded_{width}", _HALVED, (ints, Scalar.I32), ints,
+            lambda a, b: tuple(_halved(x, b) for x in a), _c_halved(width),
             f"{places.format('%b')}%l = ashr {vector} %a, %s %n = add {vector} %l, splat (i32 1) "
             f"%r = ashr {vector} %n, splat (i32 1)",
         ),
@@ -389,9 +392,8 @@ def _halving(width: int) -> Intrinsic:
     ints = INTS[width]
     vector = llvm_type(ints)
     return x86_intrinsic(
-        f"halved_{width}", "(a / 2^(b + 1)) to the nearest, halves up.", (ints, ints), ints,
-        lambda a, b: tuple(((x >> y) + 1) >> 1 for x, y in zip(a, b, strict=True)),
-        gives("((a >> b) + 1) >> 1"),
+        f"halved_{width}", _HALVED, (ints, ints), ints,
+        lambda a, b: tuple(map(_halved, a, b)), _c_halved(width),
         f"%s = ashr {vector} %a, %b %n = add {vector} %s, splat (i32 1) "
         f"%r = ashr {vector} %n, splat (i32 1)",
     )
@@ -400,9 +402,10 @@ def _halving(width: int) -> Intrinsic:
 def _of_width(width: int) -> tuple[Intrinsic, ...]:
     return (
         *_madd_intrinsics(width), *lanewise("x86", width),
-        *_arithmetic(INTS[width], f"_{width}", "sub mul"), mean("x86", width), *_shifts(width),
-        _scaling(width, 31), _scaling(width, 32), _scaling(width, 32, rounded=False),
-        *results(width), *interleaved(width), *reals("x86", width), *_sums(width),
+        *_arithmetic(INTS[width], f"_{width}", "sub mul"), mean("x86", width, doubles=True),
+        *_shifts(width), _scaling(width, 31), _scaling(width, 32),
+        _scaling(width, 32, rounded=False), *results(width), *interleaved(width),
+        *reals("x86", width), *real_arithmetic("x86", width, "fadd fdiv"), *_sums(width),
     )
 
 

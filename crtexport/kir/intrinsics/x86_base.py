@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +25,11 @@ REGISTERS = {
     16: Registers("__m512i", "__m512", "_mm512"),
 }
 """By lanes of 32 bits."""
+
+
+def mask(lanes: Sequence[int]) -> str:
+    """Returns the operand of a shuffle in LLVM that takes these lanes."""
+    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
 
 
 def x86_intrinsic(

@@ -15,7 +15,7 @@ from crtexport.kir.intrinsics.generic_vectors import (
     llvm_type,
     local_type,
 )
-from crtexport.kir.intrinsics.x86_base import x86_intrinsic
+from crtexport.kir.intrinsics.x86_base import mask, x86_intrinsic
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import wrap32
 
@@ -36,10 +36,6 @@ def interleaved(width: int) -> tuple[Intrinsic, ...]:
     return _pairs(width), *fours
 
 
-def _mask(lanes: list[int]) -> str:
-    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
-
-
 def _unpacked(result: str, operands: str, lane: int, first: int) -> str:
     """LLVM that interleaves half of the lanes, of ``lane`` bits, of two vectors of 128 bits, from
     number ``first`` on."""
@@ -48,7 +44,7 @@ def _unpacked(result: str, operands: str, lane: int, first: int) -> str:
     first_operand, second = operands.split()
     vector = f"<{count} x i{lane}>"
     return (
-        f"%{result} = shufflevector {vector} %{first_operand}, {vector} %{second}, {_mask(both)} "
+        f"%{result} = shufflevector {vector} %{first_operand}, {vector} %{second}, {mask(both)} "
     )
 
 
@@ -58,7 +54,7 @@ def _joined(result: str, operands: str, count: int, lane: int) -> str:
     vector = f"<{count} x i{lane}>"
     return (
         f"%{result} = shufflevector {vector} %{first}, {vector} %{second}, "
-        f"{_mask(list(range(2 * count)))} "
+        f"{mask(range(2 * count))} "
     )
 
 
@@ -84,7 +80,7 @@ _PAIRS = {
     4: _Spellings(
         "__SSE4_1__",
         "    return (crt_i32x4)_mm_cvtepi8_epi16(_mm_unpacklo_epi8((__m128i)a, (__m128i)b));\n",
-        f"{_LOW_BYTES}%h = shufflevector <16 x i8> %l, <16 x i8> poison, {_mask(list(range(8)))} "
+        f"{_LOW_BYTES}%h = shufflevector <16 x i8> %l, <16 x i8> poison, {mask(range(8))} "
         "%w = sext <8 x i8> %h to <8 x i16> %r = bitcast <8 x i16> %w to <4 x i32>",
     ),
     8: _Spellings(
@@ -149,9 +145,9 @@ _FOURS = {
         "        words, _mm512_set4_epi32(0x0F0B0703, 0x0E0A0602, 0x0D090501, 0x0C080400));\n",
         f"{_joined('p', 'a b', 16, 8)}{_joined('q', 'c d', 16, 8)}{_joined('s', 'p q', 32, 8)}"
         "%w = bitcast <64 x i8> %s to <16 x i32> "
-        f"%x = shufflevector <16 x i32> %w, <16 x i32> poison, {_mask(_WORDS)} "
+        f"%x = shufflevector <16 x i32> %w, <16 x i32> poison, {mask(_WORDS)} "
         "%y = bitcast <16 x i32> %x to <64 x i8> "
-        f"%z = shufflevector <64 x i8> %y, <64 x i8> poison, {_mask(_BYTES_OF_WORDS)} "
+        f"%z = shufflevector <64 x i8> %y, <64 x i8> poison, {mask(_BYTES_OF_WORDS)} "
         "%r = bitcast <64 x i8> %z to <16 x i32>",
     ),
 }

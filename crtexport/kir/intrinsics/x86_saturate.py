@@ -21,7 +21,7 @@ from crtexport.kir.intrinsics.generic_vectors import (
     gives,
     llvm_type,
 )
-from crtexport.kir.intrinsics.x86_base import REGISTERS, x86_intrinsic
+from crtexport.kir.intrinsics.x86_base import REGISTERS, mask, x86_intrinsic
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import saturate, wrap
 
@@ -77,7 +77,7 @@ def _scaled(width: int) -> Intrinsic:
 
 def _lanes(first: int, count: int) -> str:
     """Returns the mask of a shuffle that takes ``count`` lanes from ``first`` on."""
-    return f"<{count} x i32> <{', '.join(f'i32 {first + i}' for i in range(count))}>"
+    return mask(range(first, first + count))
 
 
 def _halves(name: str) -> str:

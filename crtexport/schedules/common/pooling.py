@@ -71,6 +71,11 @@ class VectorPool(abc.ABC):
         window_taps(b, self.window, at[1:], inside, None)
         self.finish(at, cells, first, count, acc)
 
+    def put(self, at: At, first: Expr, count: int, value: Expr) -> None:
+        """Stores the results of ``count`` channels from ``first`` on."""
+        index = flat_index([*at, first], self.y.shape)
+        self.b.store_vector(self.target, index, self.b.let("result", value), count)
+
     @abc.abstractmethod
     def start(self) -> Expr:
         """Returns the initial value of a sum or a maximum."""

@@ -83,8 +83,7 @@ class _MvePool(VectorPool):
         if self.average:
             self.b.store_vector(self.sums, first, acc, count)
             return
-        index = flat_index([*at, first], self.y.shape)
-        self.b.store_vector(self.target, index, self._clamped(acc), count)
+        self.put(at, first, count, self._clamped(acc))
 
     def _call(self, name: str, *args: Expr) -> Expr:
         return call(f"mve_{name}_{SUFFIXES[self.vector]}", *args, type_=self.vector)
@@ -92,11 +91,9 @@ class _MvePool(VectorPool):
     def _clamped(self, value: Expr) -> Expr:
         """Returns ``value`` within what the activation allows."""
         if self.vector.is_float:
-            value = limited(value, float_range(self.op.activation), (-math.inf, math.inf))
-        else:
-            bounds = activation_range(self.op.activation, self.y)
-            value = limited(value, bounds, self.y.dtype.limits)
-        return self.b.let("result", value)
+            return limited(value, float_range(self.op.activation), (-math.inf, math.inf))
+        bounds = activation_range(self.op.activation, self.y)
+        return limited(value, bounds, self.y.dtype.limits)
 
     def pixel(self, at: At, cells: Expr) -> None:
         """Emits a pixel, whose sums are divided when there are those of all channels."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from crtexport.ir.ops import AveragePool2D, MaxPool2D
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
-from crtexport.kir.builder import cast, flat_index, load_vector
+from crtexport.kir.builder import cast, load_vector
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.real_average import AverageSteps
 from crtexport.lowering.numerics.requantize import float_range
@@ -89,11 +89,6 @@ class _RvvPool(VectorPool):
                 acc = machine.of_reals("fdiv", acc, number)
             value = self.fold.clamped(acc, self.bounds)
         self.put(at, first, count, value)
-
-    def put(self, at: At, first: Expr, count: int, value: Expr) -> None:
-        """Stores the results of ``count`` channels from ``first`` on."""
-        index = flat_index([*at, first], self.y.shape)
-        self.b.store_vector(self.target, index, self.b.let("result", value), count)
 
 
 class _DecidedPool(_RvvPool):

@@ -7,7 +7,7 @@ import math
 from crtexport.ir.ops import AveragePool2D, MaxPool2D
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
-from crtexport.kir.builder import cast, flat_index, load_vector
+from crtexport.kir.builder import cast, load_vector
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.ops.pool import LOWEST, RealAverage
@@ -51,11 +51,6 @@ class _X86Pool(VectorPool):
         super().__init__(lowering, op, machine.lanes)
         self.machine = machine
 
-    def put(self, at: At, first: Expr, count: int, value: Expr) -> None:
-        """Stores the results of ``count`` channels from ``first`` on."""
-        index = flat_index([*at, first], self.y.shape)
-        self.b.store_vector(self.target, index, self.b.let("result", value), count)
-
 
 class _X86IntegerPool(_X86Pool):
     def start(self) -> Expr:
@@ -67,15 +62,10 @@ class _X86IntegerPool(_X86Pool):
 
     def finish(self, at: At, cells: Expr, first: Expr, count: int, acc: Expr) -> None:
         value = self.machine.of_ints("mean", acc, cells) if self.average else acc
-        bounds = activation_range(self.op.activation, self.y)
-        self.put(at, first, count, self._clamped(value, bounds))
-
-    def _clamped(self, value: Expr, bounds: tuple[int, int]) -> Expr:
-        """Returns the value within ``bounds``; it has the type of elements anyway."""
-        for name, bound, most in zip(("max", "min"), bounds, self.y.dtype.limits, strict=True):
-            if bound != most:
-                value = self.machine.of_ints(name, value, self.machine.int_everywhere(bound))
-        return value
+        bounds, limits = activation_range(self.op.activation, self.y), self.y.dtype.limits
+        if bounds != limits:
+            value = self.machine.between(value, bounds, limits)
+        self.put(at, first, count, value)
 
 
 class _X86RealPool(_X86Pool):
