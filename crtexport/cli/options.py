@@ -24,6 +24,7 @@ from crtexport.cli.parameter_types import (
 )
 from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import LEVELS
 
 Command = Callable[..., Any]
 
@@ -275,9 +276,9 @@ def stream_option(command: Command) -> Command:
 def optimize_option(command: Command) -> Command:
     """``--optimize``"""
     return click.option(
-        "--optimize", type=Words(["size", "balanced", "speed", "ram"]),
+        "--optimize", type=Words([*LEVELS, "ram"]),
         help="What to optimize for; the default depends on the board. ram: compute layers row by "
-        "row if that saves memory; balanced: if it also costs hardly anything.",
+        "row if that saves memory; compact and balanced: if it also costs hardly anything.",
     )(command)
 
 

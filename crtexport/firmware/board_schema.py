@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, field, json
 
 from crtexport.firmware.architectures import ARCHITECTURES, has_llvm
 from crtexport.firmware.sizes import parse_size
+from crtexport.support.levels import Level
 from crtexport.support.schema import ContradictionError
 from crtexport.support.short import line
 from crtexport.support.target import Flash, Target
@@ -249,7 +250,7 @@ class Board(Struct, frozen=True, kw_only=True):
     console: Console = Console("none")
     counter: Counter = Counter("none")
     backend: Literal["llvm", "c"] = "llvm"
-    optimize: Literal["size", "balanced", "speed"] = "balanced"
+    optimize: Level = "balanced"
     large_data_threshold: Size | None = None
     llvm_options: tuple[LlvmOption, ...] = ()
     accelerators: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]+$")], ...] = ()

@@ -14,9 +14,9 @@ from crtexport.ir.types import DType
 from crtexport.mlf import layout
 from crtexport.mlf.metadata import LibraryEntry
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import LEVELS
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-OPTIMIZE = ("size", "balanced", "speed")
 
 
 class TensorPart(Struct, frozen=True):
@@ -52,7 +52,7 @@ class FirmwareParts(Struct, frozen=True):
     ``feed`` the input is given row by row.
     ``devices`` are the members of the struct of device contexts, ``image_buffer`` is bytes and
     alignment of the buffer that the firmware provides for their programs; ``libraries`` are those
-    that the sources are built with. ``optimize`` is for sources: size, balanced or speed.
+    that the sources are built with. ``optimize`` is for sources: one of ``LEVELS``.
     ``others`` are the further models, whose files are here too; ``headers`` those of models that
     are linked but not called. Raises CrtExportError for names that no file or C text may hold.
     """
@@ -107,8 +107,8 @@ class FirmwareParts(Struct, frozen=True):
                     raise CrtExportError(
                         f"firmware is built from *{suffix} files here", location=name
                     )
-        if self.optimize not in OPTIMIZE:
+        if self.optimize not in LEVELS:
             raise CrtExportError(
                 f"there is no optimization called {self.optimize!r}",
-                hint=f"choose one of {', '.join(OPTIMIZE)}",
+                hint=f"choose one of {', '.join(LEVELS)}",
             )

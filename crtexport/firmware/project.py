@@ -13,6 +13,7 @@ from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.support import resources
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import COMPILER_OPTIONS
 from crtexport.support.outputs.folders import Wanted, lay_out
 from crtexport.support.outputs.single import replacing
 
@@ -23,7 +24,6 @@ BUILD = "build"
 _FIRMWARE_OBJECTS, _MODEL_OBJECTS = f"{BUILD}/firmware/", f"{BUILD}/model/"
 _ALIGN = 16
 
-_OPTIMIZE = {"size": "-Os", "balanced": "-O2", "speed": "-O3"}
 # Without it, compilers turn the loops of memcpy and memset in crt_mem.c into calls of themselves.
 _NO_MEM_CALLS = {"gcc": ("-fno-builtin", "-fno-tree-loop-distribute-patterns"),
                  "clang": ("-fno-builtin",)}
@@ -232,7 +232,7 @@ def _makefile(
     )
     cflags = ["-std=gnu99", "-Os", *free, *_SECTIONS, *_WARNINGS, *defines]
     model_cflags = [
-        "-std=c99", _OPTIMIZE[parts.optimize], "-ffp-contract=off",
+        "-std=c99", COMPILER_OPTIONS[parts.optimize], "-ffp-contract=off",
         *(() if hosted else ("-ffreestanding",)), *_SECTIONS,
     ]
     bare = [
@@ -262,7 +262,7 @@ def _makefile(
         firmware_objects=_words(firmware),
         model_objects=_words(objects),
         libraries_of_others=parts.libraries,
-        library_cflags=_words([*cpu, "-std=gnu99", _OPTIMIZE[parts.optimize], *_SECTIONS]),
+        library_cflags=_words([*cpu, "-std=gnu99", COMPILER_OPTIONS[parts.optimize], *_SECTIONS]),
         openocd=_openocd(board),
         inputs=INPUTS if "inputs.S" in program else "",
         runs_in=_runs_in(board), run=_words(_run(board)),

@@ -20,13 +20,13 @@ from crtexport.integrations.test_vector import Recorded, test_context
 from crtexport.mlf.reader import Package
 from crtexport.support import resources
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import COMPILER_OPTIONS
 from crtexport.support.outputs.folders import Wanted, lay_out
 from crtexport.version import __version__
 
 _VERSION = re.compile(r"(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})\.(0|[1-9]\d{0,5})")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*")
 _SUFFIXES = {None: "", "plus": "+", "p": "P"}
-_OPTIMIZE = {"size": "-Os", "balanced": "-O2", "speed": "-O3"}
 
 
 def write_library(
@@ -130,7 +130,7 @@ def _board_context(board: Board, parts: FirmwareParts) -> dict[str, object]:
     return {
         "board": board.name, "description": board.description, "hosted": board.hosted,
         "compiler": [*map(_cmake_word, board.toolchain.compiler)], "cflags": cflags,
-        "cmake_cflags": _cmake_word(" ".join(cflags)), "optimize": _OPTIMIZE[parts.optimize],
+        "cmake_cflags": _cmake_word(" ".join(cflags)), "optimize": COMPILER_OPTIONS[parts.optimize],
         "core": _cmsis_core(board.cpu.name),
         "platformio": None if board.flashing is None else board.flashing.platformio,
     }

@@ -14,6 +14,7 @@ from msgspec import NODEFAULT, Meta, Struct, convert
 from msgspec.json import format as indented
 
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import LEVELS
 from crtexport.support.schema import InvalidDataError, record
 
 VERSION = 7
@@ -279,7 +280,7 @@ class ModuleSection(_Record, frozen=True, kw_only=True):
     source: str = ""
     source_sha256: str = ""
     numerics: str = ""
-    optimize: Annotated[str, Meta(pattern=r"^(size|balanced|speed)?$")] = ""
+    optimize: Annotated[str, Meta(pattern=rf"^({'|'.join(LEVELS)})?$")] = ""
     llvm_options: tuple[str, ...] = ()
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]

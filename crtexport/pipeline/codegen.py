@@ -22,9 +22,10 @@ from crtexport.backends.constants import (
 from crtexport.backends.llvm.elf import reach_through_slots
 from crtexport.backends.modules import Module
 from crtexport.firmware.board import Board, load_board
-from crtexport.pipeline.options import DEFAULTS, Emit, ExportOptions, Level
+from crtexport.pipeline.options import DEFAULTS, Emit, ExportOptions
 from crtexport.schedules.select.choose import Choose, by_default
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import Level
 from crtexport.version import __version__
 
 if TYPE_CHECKING:

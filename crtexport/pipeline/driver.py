@@ -39,7 +39,6 @@ from crtexport.pipeline.options import (
     ExportChanges,
     ExportOptions,
     Io,
-    Level,
     Optimize,
     Owner,
     Pools,
@@ -61,6 +60,7 @@ from crtexport.schedules.select.lower import Lowerer
 from crtexport.schedules.select.share_policy import weighing
 from crtexport.schedules.variants import unpacks_free
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import Level
 from crtexport.support.outputs.claims import Claims
 from crtexport.support.target import Target
 from crtexport.version import __version__

@@ -21,6 +21,7 @@ from crtexport.pipeline.options import ExportOptions
 from crtexport.pipeline.scratch_policy import CHEAP, LITTLE, NO_LIMIT, MemoryWorth, leaner
 from crtexport.plan.planner import RowPlans
 from crtexport.schedules.common.target_features import has_mve
+from crtexport.schedules.select.choose import WORTH
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.support.errors import CrtExportError
@@ -82,8 +83,8 @@ def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
 
 def usual(graph: Graph, around: Surroundings) -> LaidOut:
     """Returns a graph as it is laid out without options where there is enough memory: with layers
-    computed row by row where that costs little and code is balanced, else one whole tensor after
-    another."""
+    computed row by row where that costs little and code is weighed against time, else one whole
+    tensor after another."""
     return _within_spare(graph, replace(around, spare=None), _whole(graph, around))
 
 
@@ -91,7 +92,7 @@ def _within_spare(graph: Graph, around: Surroundings, by_layer: Made) -> LaidOut
     chosen, search = by_layer, None
     # On computers, whose time no machine of the cost model tells, memory hardly matters.
     known = machine_for(around.board.target) is not None
-    if known and around.options.level(around.board.optimize) == "balanced":
+    if known and around.options.level(around.board.optimize) in WORTH:
         search = _search(graph, around, by_layer)
         chosen = choice.cheap(search, by_layer)
     if around.spare is not None and chosen[1].total > around.spare:
@@ -139,13 +140,13 @@ def _planned(
 
 
 def _whole(graph: Graph, around: Surroundings) -> Made:
-    """Returns a graph with one whole tensor after another. Where code is balanced, kernels with
-    less memory are taken where that costs little."""
+    """Returns a graph with one whole tensor after another. Where code is weighed against time,
+    kernels with less memory are taken where that costs little."""
     level = around.options.level(around.board.optimize)
     whole = fuse_policy.smallest(
         graph, around.board.target, level, around.lower, lambda low: _planned(around, low)
     )
-    if level != "balanced" or machine_for(around.board.target) is None:
+    if level not in WORTH or machine_for(around.board.target) is None:
         return whole
     return _leaner(whole, around, LITTLE if around.options.optimize == "ram" else CHEAP)
 

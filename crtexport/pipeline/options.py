@@ -11,11 +11,10 @@ from msgspec import Struct
 from crtexport.backends.constants import LargeData
 from crtexport.backends.modules import Split
 from crtexport.importers.formats import NO_CHOICES, InputChoices
+from crtexport.support.levels import Level
 
 Emit = Literal["c", "llvm"]
-Level = Literal["size", "balanced", "speed"]
-"""Goals of the code of kernels."""
-Optimize = Literal["size", "balanced", "speed", "ram"]
+Optimize = Literal["size", "compact", "balanced", "speed", "ram"]
 """Goals of an export. With "ram", networks run row by row where that takes less memory; the code of
 kernels is balanced."""
 Io = Literal["caller", "workspace"]
@@ -30,8 +29,9 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     """The options of an export.
 
     - ``emit``: "llvm" (objects) or "c" (sources). None: the board's default.
-    - ``optimize``: "size", "balanced", "speed", or "ram" (layers are computed row by row if that
-      saves memory; with "balanced" if it costs hardly anything). None: the board's default.
+    - ``optimize``: "size", "compact", "balanced", "speed", or "ram" (layers are computed row by row
+      if that saves memory; with "compact" and "balanced" if it costs hardly anything). None: the
+      board's default.
     - ``ram``: the largest workspace of each model, in bytes. Layers are computed row by row until
       the workspace fits.
     - ``workspace``: who owns the memory for intermediate results: "static" (each model), "shared"

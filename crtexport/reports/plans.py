@@ -15,14 +15,13 @@ from crtexport.pipeline import driver
 from crtexport.pipeline.cascades import choice
 from crtexport.pipeline.cascades.search import CascadeSearch, Made
 from crtexport.pipeline.layouts import LaidOut, Surroundings, bearable, searched, usual
-from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
+from crtexport.pipeline.options import DEFAULTS, ExportOptions
 from crtexport.pipeline.result import Prepared, usage_of
 from crtexport.pipeline.summary.layers import layers_of, total_instructions
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import LEVELS, Level
 from crtexport.support.short import count, line, table
-
-LEVELS: tuple[Level, ...] = ("size", "balanced", "speed")
 
 
 class PlanPoint(Struct, frozen=True):

@@ -63,7 +63,7 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
     """Returns the variants of a node's kernel, at least one, the default first.
 
     The node must break none of its operator's rules (:func:`.operator_table.check`). ``optimize``
-    is size, balanced or speed. Raises CrtExportError, naming the node, where its scales are too
+    is one of ``LEVELS``. Raises CrtExportError, naming the node, where its scales are too
     extreme.
     """
     plain = Candidate(PLAIN, functools.partial(operator_table.lower, context))

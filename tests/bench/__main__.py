@@ -19,6 +19,7 @@ from rich.table import Table
 from crtexport.pipeline.options import ExportOptions
 from crtexport.reports.bench import Bench, bench
 from crtexport.reports.measure import MeasureSetting
+from crtexport.support.levels import LEVELS
 from tests.bench import accuracy
 from tests.bench.exports import print_exports
 from tests.bench.images import tables
@@ -37,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench")
     parser.add_argument("--board", action="append", help="by default all that have aims")
     parser.add_argument("--emit", choices=("llvm", "c"))
-    parser.add_argument("--optimize", choices=("size", "balanced", "speed"), default="balanced")
+    parser.add_argument("--optimize", choices=LEVELS, default="balanced")
     parser.add_argument(
         "--images", action="store_true", help="compressed device programs instead"
     )

@@ -18,11 +18,13 @@ from crtexport.firmware.board import Board, load_board
 from crtexport.ir.numerics import Numerics
 from crtexport.ir.verify import verify
 from crtexport.pipeline.driver import prepare
+from crtexport.pipeline.options import Optimize
 from crtexport.pipeline.result import Prepared
 from crtexport.simulation.library import LoadedCode
 from crtexport.simulation.reference import ReferenceModel, find_runtime
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.support.levels import LEVELS
 from tests.fuzz.artifacts import Interpreted, compiled_c, compiled_llvm
 from tests.fuzz.growing import Array, Drawing, Grown
 from tests.fuzz.meaning import UndefinedError, Wanted, wanted
@@ -38,7 +40,7 @@ Results = list[list[Array]]
 class Options:
     """The options that a network is exported with."""
 
-    optimize: Literal["size", "balanced", "speed", "ram"] = "balanced"
+    optimize: Optimize = "balanced"
     io: Literal["caller", "workspace"] = "caller"
     workspace: Literal["static", "caller"] = "static"
     feed: bool = False
@@ -48,7 +50,7 @@ class Options:
     def drawn(seed: int | str) -> Options:
         draw = Drawing(f"options {seed}")
         return Options(
-            draw.choice(("size", "balanced", "ram", "speed")),
+            draw.choice((*LEVELS, "ram")),
             draw.choice(("caller", "caller", "workspace")),
             draw.choice(("static", "static", "caller")),
             draw.choice((False, False, True)),
@@ -150,7 +152,7 @@ class Checker:
                 [one.prepared[name].artifact for one in found], self._fresh(),
                 "-O1" if name == "host" else "-O0",
             ))
-        for level in ("size", "balanced", "speed"):
+        for level in LEVELS:
             goals = (level, "ram") if level == "balanced" else (level,)
             self._compiled(
                 [c for c in checked if c.outcome.example.options.optimize in goals],

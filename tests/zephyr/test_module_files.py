@@ -95,6 +95,7 @@ def test_defaults_of_the_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("setting", "symbol", "expected"), [
     ("CONFIG_CRTEXPORT_BACKEND_C=y", "CRTEXPORT_BACKEND", "c"),
     ("CONFIG_CRTEXPORT_OPTIMIZE_SIZE=y", "CRTEXPORT_OPTIMIZE", "size"),
+    ("CONFIG_CRTEXPORT_OPTIMIZE_COMPACT=y", "CRTEXPORT_OPTIMIZE", "compact"),
     ("CONFIG_CRTEXPORT_OPTIMIZE_SPEED=y", "CRTEXPORT_OPTIMIZE", "speed"),
     ("CONFIG_CRTEXPORT_TIMING=y", "CRTEXPORT_MEASURE", "y"),
     ("CONFIG_CRTEXPORT_TIMING=y", "CRTEXPORT_PRINT", "y"),

@@ -10,7 +10,7 @@
 #
 #   BACKEND llvm|c            objects, or C sources that the build's compiler compiles
 #   WORKSPACE static|caller   memory for intermediate results: the module's own, or the caller's
-#   OPTIMIZE size|balanced|speed
+#   OPTIMIZE size|compact|balanced|speed
 #   INPUTS CONST              inputs stay in flash, and take no RAM
 #   SECTION name              linker section for a static workspace; by default as Kconfig says
 #   SYSTEM_LIB                with the registry TVMSystemLibEntryPoint(); once in an image
@@ -363,7 +363,7 @@ macro(crtexport_add_sources target)
   add_library(${target} STATIC EXCLUDE_FROM_ALL ${ARGN})
   target_link_libraries(${target} PRIVATE zephyr_interface PUBLIC ${arg_LIBRARIES})
   target_include_directories(${target} PUBLIC ${folder}/include)
-  set(levels size -Os balanced -O2 speed -O3)
+  set(levels size -Os compact -Os balanced -O2 speed -O3)
   list(FIND levels "${arg_OPTIMIZE}" index)
   math(EXPR index "${index} + 1")
   list(GET levels ${index} level)

@@ -49,7 +49,7 @@ second) doesn't pay."""
 class Compiler:
     """Makes the objects of artifacts for one target, under one set of LLVM's options.
 
-    ``optimize`` is size, balanced or speed, ``split`` none, operator or auto
+    ``optimize`` is one of ``LEVELS``, ``split`` none, operator or auto
     (:func:`.split.partition`). ``options`` are groups of an origin and the options from
     there; the rest is as in :func:`compile_modules`. Making a Compiler starts LLVM and lets it
     check the options, so that it is ready when the first artifact is.
@@ -138,7 +138,7 @@ def compile_modules(
     """Compiles modules. ``modules`` maps file names (``x_lib0.ll``) to LLVM IR; returns the objects
     by their names (``x_lib0.o``).
 
-    ``optimize`` is size, balanced or speed; ``llvm_options`` are LLVM's own; ``jobs`` is the
+    ``optimize`` is one of ``LEVELS``; ``llvm_options`` are LLVM's own; ``jobs`` is the
     number of worker processes, by default one for each processor and module. The bytes depend
     neither on ``jobs`` nor on what else is compiled before or at the same time. A module takes at
     most ``timeout`` seconds.

@@ -65,7 +65,7 @@ def llvm_modules(
 ) -> dict[Module, str]:
     """Returns the LLVM modules of ``artifact`` and their texts, in the order of the package.
 
-    ``optimize`` is size, balanced or speed; ``split`` selects the kernels that get modules of their
+    ``optimize`` is one of ``LEVELS``; ``split`` selects the kernels that get modules of their
     own (:func:`.split.partition`). Raises CrtExportError for an unknown choice of either, and
     for a kernel or a registry name that can't be printed.
     """

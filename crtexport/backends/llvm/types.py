@@ -12,9 +12,8 @@ from msgspec import Struct, field
 
 from crtexport.kir.language import Const, Scalar
 from crtexport.support.errors import CrtExportError, printable
+from crtexport.support.levels import LEVELS
 from crtexport.support.target import Target
-
-OPTIMIZE = ("size", "balanced", "speed")
 
 _HALF_CONVERSIONS = frozenset({
     "+f16c", "+fp16", "+fullfp16", "+vfp4", "+vfp4sp", "+vfp4d16", "+vfp4d16sp", "+fp-armv8",
@@ -170,10 +169,10 @@ class ModuleText(Struct):
     metadata: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.optimize not in OPTIMIZE:
+        if self.optimize not in LEVELS:
             raise CrtExportError(
                 f"there is no optimization called {self.optimize}",
-                hint=f"choose one of {', '.join(OPTIMIZE)}",
+                hint=f"choose one of {', '.join(LEVELS)}",
             )
 
     def declare(self, line: str) -> None:
@@ -189,7 +188,7 @@ class ModuleText(Struct):
     def attributes(self) -> str:
         """Returns the attribute group ``#0`` of every defined function."""
         parts = ["nounwind"]
-        if self.optimize == "size":
+        if self.optimize in ("size", "compact"):
             parts += ["minsize", "optsize"]
         parts.append(f'"target-cpu"={quoted(self.target.cpu)}')
         if self.target.features:

@@ -81,6 +81,7 @@ class _Effort(NamedTuple):
 
 _LEVELS = {
     "size": _Effort(passes=2, codegen=2, unroll=(False,)),
+    "compact": _Effort(passes=2, codegen=3, unroll=(False,)),
     "balanced": _Effort(passes=2, codegen=3, unroll=(False,)),
     "speed": _Effort(passes=3, codegen=3, unroll=(False, True)),
 }

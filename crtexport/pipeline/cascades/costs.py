@@ -26,7 +26,6 @@ from crtexport.lowering.rows.windows import (
     rows_of,
     rows_together,
 )
-from crtexport.schedules.select.choose import BALANCE
 from crtexport.schedules.select.cost_model import Cost
 from crtexport.schedules.select.lower import Lowerer
 
@@ -82,6 +81,7 @@ class BandCosts:
         self, graph: Graph, turned: Graph, lower: Lowerer,
         lowered: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
+        self._percent = lower.percent
         self.lowered: LoweredGraph = lower(graph, {
             number: lowered[node] for number, node in enumerate(graph.nodes) if node in lowered
         })
@@ -244,7 +244,7 @@ class BandCosts:
     @property
     def byte(self) -> float:
         """Returns the instructions that a byte of code is worth."""
-        return self.total / 100 / BALANCE
+        return self.total / 100 / self._percent
 
 
 def _kind(graph: Graph, number: int) -> object:

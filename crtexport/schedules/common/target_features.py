@@ -6,7 +6,7 @@ instructions.
 
 from __future__ import annotations
 
-from crtexport.support.target import Target
+from crtexport.support.target import USUAL_FLASH, Flash, Target
 
 _FPU = ("+vfp4d16sp", "+fp-armv8d16sp", "+fp-armv8d16")
 _RVV = {"+v", "+zve32x", "+zve32f", "+zve64x", "+zve64f", "+zve64d"}
@@ -55,6 +55,14 @@ def computes_floats(target: Target) -> bool:
     if target.triple.startswith("riscv"):
         return any(feature in ("+f", "+d") for feature in target.features)
     return target.pointer_bits > 16
+
+
+def flash_of(target: Target) -> Flash | None:
+    """Returns the flash that variants for a target are chosen for: on Armv7E-M, whose unrolled
+    loops are longer than the caches of most chips; None elsewhere."""
+    if not target.triple.startswith("thumbv7em"):
+        return None
+    return target.flash or USUAL_FLASH
 
 
 def has_rvv(target: Target) -> bool:

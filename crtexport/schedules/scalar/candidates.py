@@ -5,7 +5,7 @@ The schedules of an instruction set are imported by the function for it: an expo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -25,28 +25,34 @@ _FEW_REGISTERS = ("thumbv6m", "thumbv8m.base")
 """Instruction sets with eight registers for most instructions, and products of 32 bits."""
 _COPIES = (4, 8, 1)
 """The numbers of copies of innermost loops that scalar machines may have."""
-_USUAL_COPIES = {"balanced": 4, "speed": 8}
+_USUAL_COPIES = {"compact": 4, "balanced": 4, "speed": 8}
 
 
 def candidates(
     context: Context, target: Target, optimize: str, plain: Candidate
 ) -> list[Candidate]:
-    """Returns the variants of a node, at least one; ``optimize`` is balanced or speed, and
+    """Returns the variants of a node, at least one; ``optimize`` is any level but size, and
     ``plain`` the variant without a schedule."""
     copies = _USUAL_COPIES[optimize]
     found = _registers(context, target, optimize)
     fewer = _unrolled(_winograd(context, target, optimize), copies)
     if found:
+        fewest = _USUAL_COPIES["balanced"]
+        if copies > fewest and target_features.flash_of(target) is not None:
+            # Longer code may be read from flash again and again.
+            return _unrolled(found, copies) + _in_copies(found, (fewest,)) + fewer
         return _unrolled(found, copies) + fewer
     blocked = _blocks(context, target) or [plain]
-    found = _unrolled(blocked, copies)
-    for other in _COPIES:
-        if other != copies:
-            found += [
-                replace(variant, name=f"{variant.name}, {other} copies")
-                for variant in _unrolled(blocked, other)
-            ]
-    return found + fewer
+    others = [other for other in _COPIES if other != copies]
+    return _unrolled(blocked, copies) + _in_copies(blocked, others) + fewer
+
+
+def _in_copies(variants: Sequence[Candidate], counts: Iterable[int]) -> list[Candidate]:
+    """Returns the variants with each of these numbers of copies, which their names say."""
+    return [
+        replace(variant, name=f"{variant.name}, {count} copies")
+        for count in counts for variant in _unrolled(variants, count)
+    ]
 
 
 def packed(context: Context, optimize: str) -> list[Candidate]:

@@ -79,20 +79,22 @@ class RegisterTiling(Struct, frozen=True):
 
 
 ARMV7M = RegisterTiling(
-    (2,), 2, 0, Scalar.I32, RequantMethod.MUL64, (4, 8, 16), {"balanced": 8, "speed": 16}
+    (2,), 2, 0, Scalar.I32, RequantMethod.MUL64, (4, 8, 16),
+    {"compact": 4, "balanced": 8, "speed": 16},
 )
 RISCV = RegisterTiling(
-    (4, 3, 2), 4, 8, Scalar.I8, RequantMethod.MUL64_SHIFT, (2, 4, 8), {"balanced": 4, "speed": 8}
+    (4, 3, 2), 4, 8, Scalar.I8, RequantMethod.MUL64_SHIFT, (2, 4, 8),
+    {"compact": 2, "balanced": 4, "speed": 8},
 )
 ARMV6M = RegisterTiling(
-    (3, 2), 1, 4, Scalar.I32, RequantMethod.MUL32_ONLY, (4, 8), {"balanced": 8, "speed": 8},
-    lifted=True
+    (3, 2), 1, 4, Scalar.I32, RequantMethod.MUL32_ONLY, (4, 8),
+    {"compact": 4, "balanced": 8, "speed": 8}, lifted=True,
 )
 
 
 def candidates(context: Context, optimize: str, tiling: RegisterTiling = ARMV7M) -> list[Candidate]:
     """Returns the variants of a node that keeps its operator's rules, in such blocks; none where it
-    can't be or isn't worth it. ``optimize`` is balanced or speed."""
+    can't be or isn't worth it. ``optimize`` is any level but size."""
     layer = IntegerSumLayer.of(context, DType.INT8, group=1)
     if layer is None or not tiling.pixels_per_block(layer.windows.pixels):
         return []

@@ -37,7 +37,7 @@ from crtexport.support.fixedpoint import Rounding
 
 _SHAPES = ((1, 4), (2, 2), (1, 2), (3, 2), (2, 4))
 """Pixels and channels whose sums may stay in registers."""
-_STEPS = {"balanced": (2, 4, 8), "speed": (8, 4, 2)}
+_STEPS = {"compact": (2, 4, 8), "balanced": (2, 4, 8), "speed": (8, 4, 2)}
 """Most words of a line that are multiplied in one go, the usual number first."""
 
 
@@ -58,7 +58,7 @@ def candidates(context: Context, optimize: str) -> list[Candidate]:
     """Returns the variants of an int16 layer that keeps its operator's rules; none where this is no
     way.
 
-    ``optimize`` is balanced or speed.
+    ``optimize`` is any level but size.
     """
     layer = IntegerSumLayer.of(context, DType.INT16, group=2)
     if layer is None or len(layer.windows.leftover_taps) > MOST_LEFT or not _scales(layer.sums):

@@ -1,8 +1,8 @@
 """Chooses one of a node's candidates, by cycles and by the size of code.
 
 Where cycles aren't known, instructions stand for them. ``speed`` wants the fewest, ``size`` the
-least code; ``balanced`` trades one for the other: one percent of the network's cycles is worth
-BALANCE bytes of code.
+least code; ``balanced`` and ``compact`` trade one for the other: one percent of the network's
+cycles is worth so many bytes of code (WORTH).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crtexport.kir.language import Body, Kernel
 from crtexport.kir.text import dump
 from crtexport.lowering.registry import Context
 from crtexport.schedules.common.candidates import Candidate
-from crtexport.schedules.common.target_features import has_dsp, has_mve
+from crtexport.schedules.common.target_features import flash_of, has_dsp, has_mve
 from crtexport.schedules.select.cost_model import (
     Cost,
     Machine,
@@ -29,7 +29,7 @@ from crtexport.schedules.select.cost_model import (
     machine_for,
     stand_in,
 )
-from crtexport.support.target import USUAL_FLASH, Flash, Target
+from crtexport.support.target import Flash, Target
 
 LEAST = 0.001
 """The part of a network from which on a node's variants are compared."""
@@ -37,6 +37,8 @@ ELEMENT = 16
 """Multiply-accumulates in whose time an element is computed without any."""
 BALANCE = 2048
 """Bytes of code that one percent of a network's cycles is worth."""
+WORTH: Mapping[str, int] = MappingProxyType({"compact": BALANCE // 8, "balanced": BALANCE})
+"""The same for each level that weighs code against time."""
 
 Choose = Callable[[Context, Sequence[Candidate], float], Candidate]
 """Picks one of a node's candidates, of which there are at least two. The number says which part of
@@ -136,14 +138,6 @@ class ByEstimate:
         return found
 
 
-def flash_of(target: Target) -> Flash | None:
-    """Returns the flash that variants for a target are chosen for: on Armv7E-M, whose unrolled
-    loops are longer than the caches of most chips; None elsewhere."""
-    if not target.triple.startswith("thumbv7em"):
-        return None
-    return target.flash or USUAL_FLASH
-
-
 def _read_from(cost: Cost, flash: Flash | None) -> Cost:
     """Adds the time of lines that are read again: half of their wait states. Nearly all of them
     follow one another, and many chips read these ahead: between that and chips that don't, this is
@@ -203,6 +197,6 @@ def preferred(costs: Sequence[Cost], optimize: str, part: float) -> int:
                 return cost.time, cost.code
             case _:
                 percent = 100 * part * cost.time / least
-                return percent * BALANCE + cost.code, cost.time
+                return percent * WORTH[optimize] + cost.code, cost.time
 
     return min(range(len(costs)), key=lambda number: (*weight(costs[number]), number))

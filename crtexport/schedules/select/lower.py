@@ -13,7 +13,15 @@ from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode, LowerNod
 from crtexport.lowering.operator_table import check
 from crtexport.lowering.registry import Context, Derived, Lowered, refusing_extremes
 from crtexport.schedules.common.candidates import Candidate
-from crtexport.schedules.select.choose import ByEstimate, Choose, Costs, part_of, parts
+from crtexport.schedules.select.choose import (
+    BALANCE,
+    WORTH,
+    ByEstimate,
+    Choose,
+    Costs,
+    part_of,
+    parts,
+)
 from crtexport.schedules.variants import variants_of
 from crtexport.support.target import Target
 
@@ -33,6 +41,11 @@ class Lowerer:
         self._choose = choose or ByEstimate(target, optimize)
         self._analyze = FactsByKernel()
         self._whole: dict[object, str] = {}
+
+    @property
+    def percent(self) -> int:
+        """Returns the bytes of code that one percent of the time of a network is worth."""
+        return WORTH.get(self._optimize, BALANCE)
 
     @property
     def costs(self) -> Costs:

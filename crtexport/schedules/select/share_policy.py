@@ -12,7 +12,7 @@ from crtexport.kir.assembly.assemble import assembled, features_of
 from crtexport.kir.language import For, Kernel
 from crtexport.kir.walk import walk
 from crtexport.schedules.common.target_features import is_x86_64
-from crtexport.schedules.select.choose import BALANCE, Costs
+from crtexport.schedules.select.choose import BALANCE, WORTH, Costs
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.target import Target
 
@@ -20,7 +20,9 @@ DOUBT = 2
 """The factor by which parameters in innermost loops may cost more than estimated, at worst."""
 ASSEMBLED_DOUBT = 4
 """The same where crtexport itself gives the loop registers: there are none left for parameters."""
-RATES = {"size": 0, "balanced": DOUBT * BALANCE, "speed": 128 * BALANCE}
+RATES = {
+    "size": 0, "speed": 128 * BALANCE, **{level: DOUBT * worth for level, worth in WORTH.items()}
+}
 """Bytes of code that an estimate of one percent of a network's instructions is worth."""
 PASSING = 3
 """Instructions that it takes to pass a parameter."""

@@ -20,6 +20,7 @@ from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.select.choose import Choose, digest, preferred
 from crtexport.schedules.select.cost_model import Cost
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import Level
 from crtexport.support.outputs.single import replacing
 from crtexport.support.schema import InvalidDataError, decode_json
 from crtexport.support.target import Target
@@ -54,14 +55,14 @@ class Configuration(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     features: tuple[str, ...] = ()
     float_abi: str = ""
     emit: Literal["c", "llvm"]
-    optimize: Literal["size", "balanced", "speed"]
+    optimize: Level
     tools: dict[str, str]
     llvm_options: tuple[str, ...] = ()
 
     @staticmethod
     def of(
         target: Target, emit: Literal["c", "llvm"],
-        optimize: Literal["size", "balanced", "speed"], tools: Mapping[str, str],
+        optimize: Level, tools: Mapping[str, str],
         llvm_options: Sequence[str] = (),
     ) -> Configuration:
         return Configuration(

@@ -20,6 +20,7 @@ from crtexport.kir.builder import KernelBuilder, call, load
 from crtexport.kir.interpreter import run
 from crtexport.kir.language import Scalar
 from crtexport.support.fixedpoint import fused_multiply_add
+from crtexport.support.levels import LEVELS
 from crtexport.support.target import Target
 from tests.backends.llvm.llvm_support import HOST, TARGETS, run_kernels
 from tests.kir.strategies import Case, cases
@@ -50,7 +51,7 @@ def _compare(batch: list[Case], optimize: str, target: Target = HOST) -> None:
                 )
 
 
-@pytest.mark.parametrize("optimize", ["size", "balanced", "speed"])
+@pytest.mark.parametrize("optimize", LEVELS)
 @settings(max_examples=6, deadline=None, suppress_health_check=_SLOW)
 @given(batch=st.lists(cases(half=True), min_size=5, max_size=12))
 def test_llvm_equals_the_interpreter(optimize: str, batch: list[Case]) -> None:

@@ -14,6 +14,7 @@ from crtexport.artifact.model import Artifact, FunctionCall, RegistryEntry
 from crtexport.backends.llvm.module import emit_llvm
 from crtexport.simulation.library import ObjectLibrary, load_objects
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import LEVELS
 from tests import packed_functions as crt
 from tests.backends.llvm.llvm_support import (
     HOST,
@@ -43,7 +44,7 @@ def _check_outputs(outputs: Sequence[object]) -> None:
         np.testing.assert_array_equal(got, wanted)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("optimize", ["size", "balanced", "speed"])
+@pytest.mark.parametrize("optimize", LEVELS)
 def test_run_computes_the_model(optimize: str) -> None:
     library = load_objects(objects("host", optimize).values())
     simulation = simulation_of(model(), library)

@@ -13,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.mlf.objects import object_facts
+from crtexport.support.levels import LEVELS
 from tests.backends.llvm.llvm_support import (
     GCC,
     INPUTS,
@@ -49,7 +50,7 @@ def _undefined_of_others(data: dict[str, bytes]) -> set[str]:
     return {s for f in facts for s in f.undefined} - defined
 
 
-@pytest.mark.parametrize("optimize", ["size", "balanced", "speed"])
+@pytest.mark.parametrize("optimize", LEVELS)
 @pytest.mark.parametrize("target", TARGETS)
 def test_nothing_happens_before_run(target: str, optimize: str) -> None:
     data = objects(target, optimize)
@@ -165,7 +166,7 @@ __asm__(".globl _start\\n_start: andl $-16, %esp\\n subl $4, %esp\\n call body\\
 """
 
 
-@pytest.mark.parametrize("optimize", ["size", "balanced", "speed"])
+@pytest.mark.parametrize("optimize", LEVELS)
 @pytest.mark.parametrize("target", ["i386", "i386sse"])
 def test_i386_code_runs_on_a_badly_aligned_stack(
     target: str, optimize: str, tmp_path: Path
@@ -200,7 +201,7 @@ def test_i386_code_runs_on_a_badly_aligned_stack(
 
 def test_i386_code_uses_no_vector_unit_and_integers_no_x87(tmp_path: Path) -> None:
     path = tmp_path / "lib0.o"
-    for optimize in ("size", "balanced", "speed"):
+    for optimize in LEVELS:
         path.write_bytes(objects("i386", optimize)["m_lib0.o"])
         command = [require("objdump"), "-d", "--no-show-raw-insn", path]
         listing = subprocess.run(command, capture_output=True, check=True).stdout.decode()

@@ -17,6 +17,7 @@ from crtexport.backends.llvm.elf import deactivate_sections
 from crtexport.backends.llvm.module import emit_llvm
 from crtexport.backends.llvm.pool import POOL
 from crtexport.support.errors import CrtExportError, ToolMissingError
+from crtexport.support.levels import LEVELS
 from tests.backends.llvm.llvm_support import TARGETS, elf, model, objects
 
 GOOD = "define i32 @good() {\n  ret i32 1\n}\n"
@@ -48,7 +49,7 @@ def test_fatal_errors_of_llvm_name_module_and_function() -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("optimize", ["size", "balanced", "speed"])
+@pytest.mark.parametrize("optimize", LEVELS)
 def test_functions_that_passes_dont_look_into_are_inlined_in_the_end(optimize: str) -> None:
     text = (
         'define weak hidden i32 @late(i32 %a) "crt-inline-late" memory(none) nounwind {\n'

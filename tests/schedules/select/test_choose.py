@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from crtexport.lowering.registry import Context
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.select import tuning_records
-from crtexport.schedules.select.choose import digest, parts, preferred
+from crtexport.schedules.select.choose import WORTH, digest, parts, preferred
 from crtexport.schedules.select.cost_model import Cost
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.schedules.select.tuning_records import ByRecord, Configuration, Measured, Records
 from crtexport.schedules.variants import variants_of
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import LEVELS
 from tests.helpers import target_of
 from tests.schedules.scalar.test_words import dense
 
@@ -48,12 +49,23 @@ def test_speed_takes_the_fewest_instructions_and_size_the_least_code(
     assert small.code == min(cost.code for cost in costs)
 
 
+@pytest.mark.parametrize("level", WORTH)
 @given(COSTS, st.floats(0, 1))
-def test_balanced_takes_nothing_that_is_worse_in_both(costs: list[Cost], part: float) -> None:
-    chosen = costs[preferred(costs, "balanced", part)]
+def test_levels_between_take_nothing_that_is_worse_in_both(
+    level: str, costs: list[Cost], part: float
+) -> None:
+    chosen = costs[preferred(costs, level, part)]
     assert not any(
         cost.instructions < chosen.instructions and cost.code < chosen.code for cost in costs
     )
+
+
+@given(COSTS, st.floats(0, 1))
+def test_each_level_takes_no_more_code_than_the_next(costs: list[Cost], part: float) -> None:
+    chosen = [costs[preferred(costs, level, part)] for level in LEVELS]
+    assert [cost.code for cost in chosen] == sorted(cost.code for cost in chosen)
+    times = [cost.time for cost in chosen]
+    assert times == sorted(times, reverse=True)
 
 
 def test_code_must_pay_for_itself_where_the_network_spends_its_time() -> None:

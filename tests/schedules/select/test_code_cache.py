@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from crtexport.kir.builder import KernelBuilder, add, i32, load
 from crtexport.kir.language import Kernel, Scalar
-from crtexport.schedules.select.choose import flash_of
+from crtexport.schedules.common.target_features import flash_of
 from crtexport.schedules.select.code_cache import LoopCode, missed_lines
 from crtexport.schedules.select.cost_model import CORTEX_M4, Work, estimate
 from crtexport.support.target import USUAL_FLASH, Flash
