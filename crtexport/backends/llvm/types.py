@@ -188,8 +188,8 @@ class ModuleText(Struct):
     def attributes(self) -> str:
         """Returns the attribute group ``#0`` of every defined function."""
         parts = ["nounwind"]
-        if self.optimize in ("size", "compact"):
-            parts += ["minsize", "optsize"]
+        # minsize takes hot loops apart that have no instructions of crtexport's own.
+        parts += {"size": ["minsize", "optsize"], "compact": ["optsize"]}.get(self.optimize, [])
         parts.append(f'"target-cpu"={quoted(self.target.cpu)}')
         if self.target.features:
             parts.append(f'"target-features"={quoted(",".join(self.target.features))}')

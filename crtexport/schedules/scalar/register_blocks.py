@@ -50,8 +50,10 @@ class RegisterTiling(Struct, frozen=True):
     ``pixels``: how many a block may have, ``channels_per_block``: channels of it then,
     ``channels_of_one_pixel``: channels of a block of one pixel; 0 where that isn't done. ``value``:
     of lines; bytes of one pixel are multiplied where they lie. ``steps``: how many values of a line
-    may be multiplied in one go; ``usual``: for balanced and for speed. ``lifted``: weights are
-    stored plus 128, those of a block's channels side by side.
+    may be multiplied in one go; ``usual``: for each level. ``lifted``: weights are stored plus 128,
+    those of a block's channels side by side. ``repeated``: lines are multiplied in two goes at
+    least, where they are long enough: LLVM loads the weights of a single one in front of the loop
+    over pixels, and has no registers for so many.
     """
 
     pixels: tuple[int, ...]
@@ -62,6 +64,7 @@ class RegisterTiling(Struct, frozen=True):
     steps: tuple[int, ...]
     usual: dict[str, int]
     lifted: bool = False
+    repeated: bool = False
 
     def pixels_per_block(self, pixels: int) -> int:
         """Returns how many of ``pixels`` a block has, for the fewest instructions by rough count; 0
@@ -80,7 +83,7 @@ class RegisterTiling(Struct, frozen=True):
 
 ARMV7M = RegisterTiling(
     (2,), 2, 0, Scalar.I32, RequantMethod.MUL64, (4, 8, 16),
-    {"compact": 4, "balanced": 8, "speed": 16},
+    {"compact": 4, "balanced": 8, "speed": 16}, repeated=True,
 )
 RISCV = RegisterTiling(
     (4, 3, 2), 4, 8, Scalar.I8, RequantMethod.MUL64_SHIFT, (2, 4, 8),
@@ -104,9 +107,11 @@ def candidates(context: Context, optimize: str, tiling: RegisterTiling = ARMV7M)
     if tiling.lifted and layer.windows.taps > MOST_TAPS:
         return []
     usual = tiling.usual[optimize]
+    most = layer.windows.words // 2 if tiling.repeated else max(tiling.steps)
+    steps = [step for step in tiling.steps if step <= most]
     return [
         Candidate(f"quads, {step} words", functools.partial(_lower, tiling, layer, scaling, step))
-        for step in sorted(tiling.steps, key=lambda step: step != usual)
+        for step in sorted(steps or tiling.steps[:1], key=lambda step: step != usual)
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,24 @@ def test_targets_get_the_instructions_that_they_have(
     assert ("arm_smlad" in repr(lowered.kernel)) == (kind == "arm_smlad")
     plain = lower(context, target_of(board), "size")
     assert plain.kernel == operator_table.lower(context).kernel
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 8, 40])
+def test_few_registers_multiply_a_line_in_two_goes_at_least(channels: int, tmp_path: Path) -> None:
+    n = Network(lambda low, high: (low + high) // 2, 3)
+    x = n.tensor((1, 6, 6, channels))
+    y, _ = n.window(x, (6, 6, channels), depthwise=False)
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    taps = math.prod(context.input(1).shape[1:])
+    tiling = register_blocks.ARMV7M
+    steps = {
+        int(variant.name.split()[1]) for variant in register_blocks.candidates(context, "balanced")
+    }
+    assert steps == ({step for step in tiling.steps if 2 * step <= taps} or {tiling.steps[0]})
+    everywhere = register_blocks.candidates(context, "balanced", register_blocks.RISCV)
+    assert len(everywhere) == len(register_blocks.RISCV.steps)
 
 
 M23 = """\
