@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from crtexport.kir.assembly.frame import Given
 from crtexport.kir.assembly.mve.function import function_of
 from crtexport.kir.assembly.mve.machine_loop import definitions_in, machine_loop
 from crtexport.kir.language import For, Kernel
+from crtexport.kir.walk import walk
 from crtexport.support.target import Target
 
 _VECTORS = (("MVE.FP", "+mve.fp"), ("MVE", "+mve"))
@@ -65,10 +67,26 @@ def assembled(loop: For, kernel: Kernel, target: Target) -> Assembled | None:
     return replace(made, extension=extension) if extension else made
 
 
+def marked(kernel: Kernel) -> Iterator[For]:
+    """Yields the loops of a kernel that ask to be instructions."""
+    return (stmt for stmt in walk(kernel.body) if isinstance(stmt, For) and stmt.assembled)
+
+
+def assembles(kernel: Kernel, target: Target) -> bool:
+    """Returns whether no loop of a kernel that asks to be instructions is left to a compiler on a
+    target where others are instructions."""
+    if features_of(target) is None:
+        return True
+    return all(assembled(loop, kernel, target) is not None for loop in marked(kernel))
+
+
 def assemble(loop: For, kernel: Kernel, features: Features) -> Assembled:
     """Returns the instructions of a loop in ``kernel``, of Armv7-M and its DSP extension. Raises
     UnsupportedError where there are none for something in it."""
-    return _assembled(loop, _apart(kernel), features)
+    made = _assembled(loop, _apart(kernel), features)
+    if isinstance(made, UnsupportedError):
+        raise made
+    return made
 
 
 def _apart(kernel: Kernel) -> frozenset[frozenset[str]]:
@@ -83,9 +101,12 @@ def _apart(kernel: Kernel) -> frozenset[frozenset[str]]:
 @functools.lru_cache(256)
 def _assembled(
     loop: For, apart: frozenset[frozenset[str]], features: Features
-) -> Assembled:
-    selected = select(loop, features)
-    made, code = written(selected, Allocation(selected.body, features, apart).result())
+) -> Assembled | UnsupportedError:
+    try:
+        selected = select(loop, features)
+        made, code = written(selected, Allocation(selected.body, features, apart).result())
+    except UnsupportedError as error:
+        return error.with_traceback(None)
     arguments = tuple(Given(one.register.name, one.buffer, one.index) for one in made.arguments)
     return Assembled(made.lines, code, arguments, "DSP" if features.dsp else "")
 

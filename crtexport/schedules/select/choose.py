@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
+from crtexport.kir.assembly.assemble import assembles
 from crtexport.kir.language import Body, Kernel
 from crtexport.kir.text import dump
 from crtexport.lowering.registry import Context
@@ -101,7 +102,12 @@ class ByEstimate:
         costs = self._costs(context, likely, machine)
         first, *others = (_read_from(cost, self._flash) for cost in costs)
         favoured = Cost(round(first.time * (1 - machine.doubt)), first.code)
-        best = preferred([favoured, *others], self._optimize, part)
+        order = ranking([favoured, *others], self._optimize, part)
+        best = order[0]
+        if context.node.parts and not has_mve(self._target):
+            # With what the next operator computes, a loop may need more registers than there are.
+            ordered = (n for n in order if assembles(likely[n].make().kernel, self._target))
+            best = next(ordered, best)
         self.costs.know(likely[best].make().kernel, costs[best])
         return likely[best]
 
@@ -187,6 +193,11 @@ def digest(kernel: Kernel) -> str:
 def preferred(costs: Sequence[Cost], optimize: str, part: float) -> int:
     """Returns the position of the best cost; ``part`` is the first one's part of the network's
     cycles."""
+    return ranking(costs, optimize, part)[0]
+
+
+def ranking(costs: Sequence[Cost], optimize: str, part: float) -> list[int]:
+    """Returns the positions of all costs, from the best one on."""
     least = max(costs[0].time, 1)
 
     def weight(cost: Cost) -> tuple[float, int]:
@@ -199,4 +210,4 @@ def preferred(costs: Sequence[Cost], optimize: str, part: float) -> int:
                 percent = 100 * part * cost.time / least
                 return percent * WORTH[optimize] + cost.code, cost.time
 
-    return min(range(len(costs)), key=lambda number: (*weight(costs[number]), number))
+    return sorted(range(len(costs)), key=lambda number: weight(costs[number]))
