@@ -57,6 +57,12 @@ def computes_floats(target: Target) -> bool:
     return target.pointer_bits > 16
 
 
+def has_few_registers(target: Target) -> bool:
+    """Returns whether most instructions have eight registers, and products 32 bits: on Armv6-M and
+    Armv8-M Baseline."""
+    return target.triple.startswith(("thumbv6m", "thumbv8m.base"))
+
+
 def flash_of(target: Target) -> Flash | None:
     """Returns the flash that variants for a target are chosen for: on Armv7E-M, whose unrolled
     loops are longer than the caches of most chips; None elsewhere."""

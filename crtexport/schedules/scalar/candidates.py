@@ -21,8 +21,6 @@ _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
 """Instruction sets with MLA, SMULL and LDRD."""
 _SLOW_SUMS = "thumbv7m"
 """The instruction set of Cortex-M3, where MLA takes two cycles and MUL one."""
-_FEW_REGISTERS = ("thumbv6m", "thumbv8m.base")
-"""Instruction sets with eight registers for most instructions, and products of 32 bits."""
 _COPIES = (4, 8, 1)
 """The numbers of copies of innermost loops that scalar machines may have."""
 _USUAL_COPIES = {"compact": 4, "balanced": 4, "speed": 8}
@@ -71,7 +69,7 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return computed_products.candidates(context, target)
     if target.triple.startswith("riscv32"):
         return _riscv(context, optimize)
-    if target.triple.startswith(_FEW_REGISTERS):
+    if target_features.has_few_registers(target):
         return _few_registers(context, optimize)
     if not target.triple.startswith(_ARM):
         return []

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from crtexport.kir.analysis.kernel_merging import MergeCosts, MergedCall, MergeLevel, Weigh
 from crtexport.kir.assembly.assemble import assembled, features_of, marked
 from crtexport.kir.language import Kernel
-from crtexport.schedules.common.target_features import is_x86_64
+from crtexport.schedules.common.target_features import has_few_registers, is_x86_64
 from crtexport.schedules.select.choose import BALANCE, WORTH, Costs
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.target import Target
@@ -19,6 +19,9 @@ DOUBT = 2
 """The factor by which parameters in innermost loops may cost more than estimated, at worst."""
 ASSEMBLED_DOUBT = 4
 """The same where crtexport itself gives the loop registers: there are none left for parameters."""
+SPILLED = 1.25
+"""By how much parameters make a kernel slower where there are few registers: hot loops need all of
+them. Of two convolutions on a Cortex-M0 it was 1.5."""
 RATES = {
     "size": 0, "speed": 128 * BALANCE, **{level: DOUBT * worth for level, worth in WORTH.items()}
 }
@@ -64,8 +67,10 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
             doubt = ASSEMBLED_DOUBT / DOUBT if ordered and any(marked(sharing.kernel)) else 1
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
-            passed = PASSING * len(names)
-            instructions = cost_of(sharing.kernel, values).instructions + passed
+            instructions: float = cost_of(sharing.kernel, values).instructions
+            if names and has_few_registers(target):
+                instructions *= SPILLED
+            instructions += PASSING * len(names)
             return doubt * rate() * instructions * runs + PASSED * len(names) * calls
 
         def code(kernel: Kernel) -> float:

@@ -197,3 +197,11 @@ def test_equal_depthwise_layers_with_other_weights_have_one_function_on_mve() ->
     artifact = prepare(depthwise_layers(3), load_board("mps3_an547")).artifact
     assert len(list(every_call(artifact.calls))) == 3
     assert len(artifact.functions) < 3
+
+
+def test_hot_loops_take_no_parameters_where_registers_are_few() -> None:
+    hot, cold = [scaled(20000, 5), scaled(20000, 7)], [scaled(9, 5), scaled(9, 7)]
+    assert functions(hot, "balanced") == functions(hot, "size", "qemu_cortex_m0") == 1
+    for level in ("compact", "balanced"):
+        assert functions(hot, level, "qemu_cortex_m0") == 2
+        assert functions([*hot, *cold], level, "qemu_cortex_m0") == 3
