@@ -84,8 +84,8 @@ def assemble(loop: For, kernel: Kernel, features: Features) -> Assembled:
     """Returns the instructions of a loop in ``kernel``, of Armv7-M and its DSP extension. Raises
     UnsupportedError where there are none for something in it."""
     made = _assembled(loop, _apart(kernel), features)
-    if isinstance(made, UnsupportedError):
-        raise made
+    if isinstance(made, str):
+        raise UnsupportedError(made)
     return made
 
 
@@ -101,12 +101,13 @@ def _apart(kernel: Kernel) -> frozenset[frozenset[str]]:
 @functools.lru_cache(256)
 def _assembled(
     loop: For, apart: frozenset[frozenset[str]], features: Features
-) -> Assembled | UnsupportedError:
+) -> Assembled | str:
+    """Returns the instructions, or what there are none for."""
     try:
         selected = select(loop, features)
         made, code = written(selected, Allocation(selected.body, features, apart).result())
     except UnsupportedError as error:
-        return error.with_traceback(None)
+        return str(error)
     arguments = tuple(Given(one.register.name, one.buffer, one.index) for one in made.arguments)
     return Assembled(made.lines, code, arguments, "DSP" if features.dsp else "")
 
