@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.sizes import format_size
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import LEVELS, Level
 
 _ADDRESS_BITS = 47
 """Bits of the addresses that programs have on 64-bit processors."""
@@ -186,11 +187,14 @@ def check_tensors(
             )
 
 
-def check_budget(board: Board, usage: Usage, known_boards: Iterable[Board]) -> None:
+def check_budget(
+    board: Board, usage: Usage, known_boards: Iterable[Board], level: Level = "size"
+) -> None:
     """Raises CrtExportError if ``usage`` does not fit ``board``'s memories.
 
-    The error has a table of all content and its bytes, and suggests remedies: inputs that stay in
-    flash or lie in the workspace, rows, and other ones of ``known_boards`` that the model fits.
+    The error has a table of all content and its bytes, and suggests remedies: levels with less code
+    than ``level``, which the code has, where other code could fit; inputs that stay in flash or lie
+    in the workspace, rows, and other ones of ``known_boards`` that the model fits.
     """
     over = excess(board, usage)
     if not over:
@@ -213,9 +217,19 @@ def check_budget(board: Board, usage: Usage, known_boards: Iterable[Board]) -> N
     raise CrtExportError(
         f"the model does not fit: {problem}\n{table}", location=board.name,
         hint="; ".join((
-            *_remedies(board, usage, over), *_other_boards(board, usage, known_boards)
+            *_less_code(board, usage, over, level), *_remedies(board, usage, over),
+            *_other_boards(board, usage, known_boards),
         )),
     )
+
+
+def _less_code(
+    board: Board, usage: Usage, over: Mapping[str, int], level: Level
+) -> Iterator[str]:
+    """Yields a hint where less code than that of ``level`` might fit."""
+    smaller = [f"--optimize {less}" for less in LEVELS[: LEVELS.index(level)]]
+    if smaller and 0 < over.get(board.placement.code, 0) < usage.code:
+        yield f"there is less code with {' or '.join(reversed(smaller))}"
 
 
 def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[str]:

@@ -312,7 +312,7 @@ def export(
     say(f"generate {generator.emit}")
     packing = _packed(prepared, graphs, target_board, generator, tuned, proofs, options, compiled)
     usage = replace(usage, code=packing.code_size)
-    check_budget(target_board, usage, _known_boards())
+    check_budget(target_board, usage, _known_boards(), generator.optimize)
     path = Path(output or default_name(artifacts, target_board.name))
     if output is None:
         claims.file("the package", path)

@@ -12,6 +12,7 @@ from crtexport.firmware.board import Usage, check_budget, list_boards, load_boar
 from crtexport.firmware.budget import check_tensors, excess, room, with_pools
 from crtexport.pipeline.driver import export
 from crtexport.support.errors import CrtExportError
+from crtexport.support.levels import Level
 from tests.tflite_builder import ModelBuilder
 
 MODEL = Usage(constants=250_000, code=20_000, workspace=15_000, io=700)
@@ -36,6 +37,22 @@ def test_a_model_that_does_not_fit_comes_with_a_table_and_the_boards_that_it_fit
         assert " ".join(row) in " ".join(text.split()), row
     assert "nrf52840dk" in text.split("it would fit:")[1]
     assert "qemu_cortex_m0" not in text.split("it would fit:")[1]
+
+
+@pytest.mark.parametrize(("code", "level", "hint"), [
+    (20_000, "speed", "--optimize balanced or --optimize compact or --optimize size"),
+    (20_000, "balanced", "--optimize compact or --optimize size"),
+    (20_000, "size", None), (5_000, "speed", None), (0, "speed", None),
+])
+def test_too_much_code_comes_with_levels_that_have_less(
+    code: int, level: Level, hint: str | None
+) -> None:
+    usage = Usage(constants=270_000 - code, code=code)
+    with pytest.raises(CrtExportError) as caught:
+        check_budget(load_board("qemu_cortex_m0"), usage, (), level)
+    assert "7,856 bytes (7.7 KiB) too much for flash" in str(caught.value)
+    assert ("less code" in str(caught.value)) == (hint is not None)
+    assert hint is None or f"less code with {hint};" in f"{caught.value};"
 
 
 def test_a_model_that_fits_nothing_says_so() -> None:
