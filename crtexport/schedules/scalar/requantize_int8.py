@@ -5,6 +5,9 @@ high / 2**s to nearest, halves away from zero. The rounded upper word of the dou
 is the first. The second with halves up is the upper word of a product, too, by 2**(32-s), or a
 shift; less 1 from negative numbers, halves go away from zero. Where the result is clamped from the
 zero point up, as after a ReLU, all negative numbers end there, however they were rounded.
+
+SMMLAR takes a sum as it is: the doubled multiplier is 2**32 more than a number of 32 bits, whose
+product's upper word and the sum itself are what the doubled sum's product would have.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ _LIMIT = 1 << 30
 class RequantMethod(enum.Enum):
     """Instructions by which a target requantizes sums."""
 
-    DSP = "SMMULR and SMMLAR, which adds the zero point, of Armv7E-M"
+    DSP = "SMMLAR, which adds the sum or the zero point, of Armv7E-M"
     FPU = "floats, for sums that are scaled in them; else those of DSP"
     MUL64 = "two 64-bit products, where one is an instruction"
     MUL64_SHIFT = "a 64-bit product of a signed and an unsigned factor, and a shift"
@@ -59,8 +62,8 @@ class RequantMethod(enum.Enum):
 
     @property
     def places(self) -> int:
-        """Returns by how many places sums are moved: one, where multipliers are signed."""
-        return 0 if self is RequantMethod.MUL64_SHIFT else 1
+        """Returns by how many places sums are moved: one, where multipliers can't be doubled."""
+        return 0 if self in (RequantMethod.DSP, RequantMethod.MUL64_SHIFT) else 1
 
 
 def constants_of(
@@ -98,7 +101,8 @@ def constants_of(
 class ChannelConstants(Struct, frozen=True):
     """Constants of one output channel: twice its bias, its multiplier, its power of two, instead
     of which MUL32_ONLY has its right shift. With MUL64_SHIFT: its bias, twice its multiplier, its
-    right shift. ``more``: what other epilogues have."""
+    right shift. With DSP: its bias, twice its multiplier less 2**32, its power of two. ``more``:
+    what other epilogues have."""
 
     bias: Expr
     mantissa: Expr
@@ -250,12 +254,15 @@ class Int8Epilogue(ScalarEpilogue):
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
         match self.method:
-            case RequantMethod.DSP | RequantMethod.FPU | RequantMethod.MUL64:
-                power = ("power", "2**(32 - right shift)")
-                bias = ("bias", "2 * bias")
+            case RequantMethod.DSP:
+                bias = ("bias", "bias")
                 if self.paired is not None:
                     bias = "start", "bias (odd ones: 256 times that, and that of the one before)"
-                return bias, ("multiplier", "multiplier (Q31)"), power
+                doubled = ("multiplier", "2 * multiplier (Q31) - 2**32")
+                return bias, doubled, ("power", "2**(32 - right shift)")
+            case RequantMethod.FPU | RequantMethod.MUL64:
+                power = ("power", "2**(32 - right shift)")
+                return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), power
             case RequantMethod.MUL64_SHIFT:
                 shift = ("shift", "right shift")
                 return ("bias", "bias"), ("multiplier", "2 * multiplier (Q31)"), shift
@@ -271,10 +278,9 @@ class Int8Epilogue(ScalarEpilogue):
         if type(self) is not Int8Epilogue or self.method is not RequantMethod.DSP:
             return None
         constants = self._constants.astype(np.int64)
-        biases = constants[:, 0] // 2
+        biases = constants[:, 0]
         if (np.abs(biases) + sums.reach)[1::2].max(initial=0) >= 1 << 23:
             return None
-        constants[:, 0] = biases
         constants[1::2, 0] = (biases[1::2] << 8) + biases[: len(biases) // 2 * 2 : 2]
         words = (constants & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         return self._in_blocks(words, block, odd=False)
@@ -318,12 +324,18 @@ class Int8Epilogue(ScalarEpilogue):
 
     def result(self, total: Expr, channel: ChannelConstants) -> Expr:
         """Returns the output element (i8) of a sum that :meth:`whole` has prepared."""
-        high = self.b.let("high", self._product(total, channel.mantissa))
+        high = self.b.let("high", self._multiple(total, channel.mantissa))
         low, top = self._range
         if low < self._zero:
             high = add(high, shr(high, i32(31)))
         scaled = self.b.let("scaled", self._divided(high, channel.power))
         return cast(clamp(scaled, low, top), Scalar.I8)
+
+    def _multiple(self, total: Expr, multiplier: Expr) -> Expr:
+        """Returns the first rounding."""
+        if self.method is RequantMethod.DSP:
+            return _i32("arm_smmlar", total, multiplier, total)
+        return self._product(total, multiplier)
 
     def _divided(self, high: Expr, power: Expr) -> Expr:
         """Returns the second rounding, and the zero point."""
@@ -345,9 +357,13 @@ class Int8Epilogue(ScalarEpilogue):
 def _constants(constants: npt.NDArray[np.int32], method: RequantMethod) -> npt.NDArray[np.int32]:
     """Returns ``constants`` as ``method`` need them; where there is no multiplier any shift will
     do."""
-    if method in (RequantMethod.DSP, RequantMethod.MUL64):
+    if method is RequantMethod.MUL64:
         return constants
     doubled, mantissas, powers = constants.astype(np.int64).T
+    if method is RequantMethod.DSP:
+        # Without a multiplier nothing is left by the second product.
+        lower = np.where(mantissas, 2 * mantissas - (1 << 32), 0)
+        return np.column_stack([doubled // 2, lower, powers]).astype(np.int32)
     shifts = np.array(
         [32 - int(power).bit_length() + 1 if power else _LEAST for power in powers], np.int64
     )
