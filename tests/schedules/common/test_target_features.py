@@ -33,7 +33,8 @@ def test_vectors_of_a_risc_v_have_128_bits(
 
 
 @pytest.mark.parametrize(("board", "found"), [
-    ("host", {"is_x86_64"}), ("qemu_cortex_m0", set()), ("mps2_an385", set()),
+    ("host", {"is_x86_64"}), ("mps2_an385", set()), ("qemu_cortex_m0", {"has_few_registers"}),
+    ("rpi_pico", {"has_few_registers"}), ("rpi_pico2", {"has_dsp", "has_fpu"}),
     ("mps2_an386", {"has_dsp", "has_fpu"}), ("nucleo_f746zg", {"has_dsp", "has_fpu"}),
     ("mps3_an547", {"has_dsp", "has_fpu", "has_mve", "has_mve_floats"}),
     ("qemu_riscv32", set()), ("qemu_riscv32_v", {"has_rvv", "has_rvv_floats"}),
