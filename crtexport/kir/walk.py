@@ -54,6 +54,11 @@ def walk(body: Body) -> Iterator[Stmt]:
             yield from walk(inner)
 
 
+def marked(body: Body) -> Iterator[kir.For]:
+    """Yields the loops in ``body`` that ask to be instructions."""
+    return (stmt for stmt in walk(body) if isinstance(stmt, kir.For) and stmt.assembled)
+
+
 def walk_expr(expr: Expr) -> Iterator[Expr]:
     """Yields ``expr`` and all its operands, recursively, in no particular order."""
     waiting = [expr]

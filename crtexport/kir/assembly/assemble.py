@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,7 +20,7 @@ from crtexport.kir.assembly.frame import Given
 from crtexport.kir.assembly.mve.function import function_of
 from crtexport.kir.assembly.mve.machine_loop import definitions_in, machine_loop
 from crtexport.kir.language import For, Kernel
-from crtexport.kir.walk import walk
+from crtexport.kir.walk import marked
 from crtexport.support.target import Target
 
 _VECTORS = (("MVE.FP", "+mve.fp"), ("MVE", "+mve"))
@@ -67,17 +66,12 @@ def assembled(loop: For, kernel: Kernel, target: Target) -> Assembled | None:
     return replace(made, extension=extension) if extension else made
 
 
-def marked(kernel: Kernel) -> Iterator[For]:
-    """Yields the loops of a kernel that ask to be instructions."""
-    return (stmt for stmt in walk(kernel.body) if isinstance(stmt, For) and stmt.assembled)
-
-
 def assembles(kernel: Kernel, target: Target) -> bool:
     """Returns whether no loop of a kernel that asks to be instructions is left to a compiler on a
     target where others are instructions."""
     if features_of(target) is None:
         return True
-    return all(assembled(loop, kernel, target) is not None for loop in marked(kernel))
+    return all(assembled(loop, kernel, target) is not None for loop in marked(kernel.body))
 
 
 def assemble(loop: For, kernel: Kernel, features: Features) -> Assembled:

@@ -81,7 +81,7 @@ class BandCosts:
         self, graph: Graph, turned: Graph, lower: Lowerer,
         lowered: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
-        self._percent = lower.percent
+        self._worth_of_percent = lower.worth_of_percent
         self.lowered: LoweredGraph = lower(graph, {
             number: lowered[node] for number, node in enumerate(graph.nodes) if node in lowered
         })
@@ -244,7 +244,7 @@ class BandCosts:
     @property
     def byte(self) -> float:
         """Returns the instructions that a byte of code is worth."""
-        return self.total / 100 / self._percent
+        return self.total / 100 / self._worth_of_percent
 
 
 def _kind(graph: Graph, number: int) -> object:

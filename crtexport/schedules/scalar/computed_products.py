@@ -40,7 +40,7 @@ from crtexport.lowering.numerics.computed_product import (
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.stepped_products import stepped_product_of
-from crtexport.schedules.common.target_features import has_dsp, has_fpu
+from crtexport.schedules.common.target_features import has_dsp, has_few_registers, has_fpu
 from crtexport.support.target import Target
 
 _FEW_ROWS = 4
@@ -76,7 +76,7 @@ def _blocks(context: Context, shape: Matrices, target: Target) -> list[ComputedB
     if context.input(0).dtype.is_float:
         with_fpu = [ComputedBlock(2, 4), ComputedBlock(4, 2), ComputedBlock(1, 4)]
         sizes = with_fpu if has_fpu(target) else [ComputedBlock(2, 2)]
-    elif target.triple.startswith(("thumbv6m", "thumbv8m.base")):
+    elif has_few_registers(target):
         sizes = [ComputedBlock(1, 2), ComputedBlock(2, 1)]
     else:
         sizes = [ComputedBlock(2, 2), ComputedBlock(1, 4), ComputedBlock(4, 1)]

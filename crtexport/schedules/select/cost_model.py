@@ -25,7 +25,7 @@ from crtexport.kir.intrinsics.in_order import VALUE
 from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Scalar
 from crtexport.kir.linear_form import linear_form, split_constant
 from crtexport.kir.walk import walk
-from crtexport.schedules.common.target_features import is_x86_64
+from crtexport.schedules.common.target_features import has_few_registers, is_x86_64
 from crtexport.schedules.select.code_cache import LoopCode, missed_lines
 from crtexport.schedules.select.likelihood import likelihood
 from crtexport.support.target import Flash, Target
@@ -483,7 +483,7 @@ def machine_for(target: Target) -> Machine | None:
         return CORTEX_M55
     if "+dsp" in target.features:
         return CORTEX_M4
-    if target.triple.startswith(("thumbv6m", "thumbv8m.base")):
+    if has_few_registers(target):
         return CORTEX_M0
     if target.triple.startswith("thumbv7m"):
         return CORTEX_M3

@@ -43,7 +43,7 @@ class Lowerer:
         self._whole: dict[object, str] = {}
 
     @property
-    def percent(self) -> int:
+    def worth_of_percent(self) -> int:
         """Returns the bytes of code that one percent of the time of a network is worth."""
         return WORTH.get(self._optimize, BALANCE)
 

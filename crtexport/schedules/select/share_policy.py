@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from crtexport.kir.analysis.kernel_merging import MergeCosts, MergedCall, MergeLevel, Weigh
-from crtexport.kir.assembly.assemble import assembled, features_of, marked
+from crtexport.kir.assembly.assemble import assembled, features_of
 from crtexport.kir.language import Kernel
+from crtexport.kir.walk import marked
 from crtexport.schedules.common.target_features import has_few_registers, is_x86_64
 from crtexport.schedules.select.choose import BALANCE, WORTH, Costs
 from crtexport.schedules.select.cost_model import machine_for
@@ -64,7 +65,7 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
             return Counter(one for kernel in distinct for one in _functions(kernel, target))
 
         def call(sharing: MergedCall, calls: int, runs: int) -> float:
-            doubt = ASSEMBLED_DOUBT / DOUBT if ordered and any(marked(sharing.kernel)) else 1
+            doubt = ASSEMBLED_DOUBT / DOUBT if ordered and any(marked(sharing.kernel.body)) else 1
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
             instructions: float = cost_of(sharing.kernel, values).instructions
@@ -85,5 +86,5 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
 
 def _functions(kernel: Kernel, target: Target) -> set[bytes]:
     """Returns the code of the functions that crtexport itself makes of loops of ``kernel``."""
-    functions = (assembled(loop, kernel, target) for loop in marked(kernel))
+    functions = (assembled(loop, kernel, target) for loop in marked(kernel.body))
     return {function.code for function in functions if function is not None}

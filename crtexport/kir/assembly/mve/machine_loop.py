@@ -24,7 +24,7 @@ from crtexport.kir.assembly.mve.lines import Code, MachineLoop
 from crtexport.kir.assembly.mve.schedule import Scheduler, tail_of
 from crtexport.kir.assembly.mve.selection import select
 from crtexport.kir.language import Expr, Scalar
-from crtexport.kir.walk import walk
+from crtexport.kir.walk import marked, walk
 
 
 class Tail(enum.Enum):
@@ -120,12 +120,12 @@ def becomes_machine_code(kernel: kir.Kernel) -> bool:
     """Returns whether all loops of a kernel that ask for it become machine code, whichever of its
     buffers overlap."""
     definitions = definitions_in(kernel)
-    loops = [stmt for stmt in walk(kernel.body) if isinstance(stmt, kir.For) and stmt.assembled]
     everything = [buffer.name for buffer in kernel.buffers]
     return all(
         (found := _wanted(loop, definitions, ((), everything)))
         and all(one.codes.exist() for one in found)
-        for loop in loops if loop.extent != kir.Const(0, Scalar.INDEX) and _inner(loop) is None
+        for loop in marked(kernel.body)
+        if loop.extent != kir.Const(0, Scalar.INDEX) and _inner(loop) is None
     )
 
 
