@@ -303,9 +303,9 @@ class KernelBuilder:
         self._body.append(kir.Let(var, value))
         return var
 
-    def local(self, name: str, value: Expr) -> kir.Var:
+    def local(self, name: str, value: Expr, bits: int | None = None) -> kir.Var:
         var = kir.Var(self._unique(name + self._suffix), value.type)
-        self._body.append(kir.Local(var, value))
+        self._body.append(kir.Local(var, value, bits))
         return var
 
     def assign(self, var: kir.Var, value: Expr) -> None:

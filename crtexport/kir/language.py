@@ -313,10 +313,15 @@ class Let(_Part, frozen=True):
 
 @final
 class Local(_Part, frozen=True):
-    """A mutable value (accumulator), always initialised."""
+    """A mutable value (accumulator), always initialised.
+
+    ``bits``: whoever emits it knows that all its values are signed integers of so many bits, fewer
+    than its type has.
+    """
 
     var: Var
     value: Expr
+    bits: int | None = None
 
 
 @final

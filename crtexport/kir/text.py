@@ -53,7 +53,8 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
         case kir.Let():
             lines.append(f"{pad}let {_typed(stmt.var)} = {_outer(stmt.value)}")
         case kir.Local():
-            lines.append(f"{pad}local {_typed(stmt.var)} = {_outer(stmt.value)}")
+            bits = "" if stmt.bits is None else f" in {stmt.bits} bits"
+            lines.append(f"{pad}local {_typed(stmt.var)}{bits} = {_outer(stmt.value)}")
         case kir.Assign():
             lines.append(f"{pad}{stmt.var.name} = {_outer(stmt.value)}")
         case kir.Store():

@@ -114,6 +114,8 @@ class Translator:
             "to_integer": _to_integer, "divide": _divide, "fail": _fail,
         }
         self.fresh = count()
+        # Of locals that are known to have few.
+        self.bits: dict[str, int] = {}
 
     def translate(self) -> Callable[..., None]:
         """Returns the kernel as a function of its cells and parameters."""
@@ -163,10 +165,12 @@ class Translator:
     def _stmt(self, stmt: Stmt, depth: int, ranges: Ranges) -> Ranges:
         match stmt:
             case kir.Let(var=var, value=value) | kir.Local(var=var, value=value):
-                self._line(depth, f"{self._variable(var)} = {self._expr(value, ranges).text}")
+                if isinstance(stmt, kir.Local) and stmt.bits is not None:
+                    self.bits[var.name] = stmt.bits
+                self._line(depth, f"{self._variable(var)} = {self._assigned(var, value, ranges)}")
                 return ranges.bind(var, ranges.of(value))
             case kir.Assign(var=var, value=value):
-                self._line(depth, f"{self._variable(var)} = {self._expr(value, ranges).text}")
+                self._line(depth, f"{self._variable(var)} = {self._assigned(var, value, ranges)}")
             case kir.Store():
                 self._store(stmt, depth, ranges)
             case kir.StoreVector():
@@ -178,6 +182,14 @@ class Translator:
             case kir.Comment():
                 pass
         return ranges
+
+    def _assigned(self, var: kir.Var, value: Expr, ranges: Ranges) -> str:
+        """Returns the text of a value, checked where it is known to have few bits."""
+        code, width = self._expr(value, ranges), self.bits.get(var.name)
+        if width is None:
+            return code.text
+        allowed = -(1 << width - 1), (1 << width - 1) - 1
+        return self._guarded(code, allowed, f"{var.name} in {width} bits").text
 
     def _store(self, stmt: kir.Store, depth: int, ranges: Ranges) -> None:
         if not stmt.buffer.writable:

@@ -12,6 +12,7 @@ from crtexport.kir.intervals import (
     Interval,
     Ranges,
     assigned_names,
+    bits,
     contains,
     hull,
     type_range,
@@ -232,6 +233,10 @@ class _Verifier:
         self.define(var.name)
         if isinstance(stmt, kir.Local) and not (var.type in kir.ARITHMETIC or var.type.is_vector):
             self.fail(f"{var.name} can't be a local {var.type.value}")
+        if isinstance(stmt, kir.Local) and stmt.bits is not None:
+            signed = not (var.type.is_vector or var.type.is_float) and var.type.is_signed
+            fewer = signed and 1 <= stmt.bits < bits(var.type)
+            self.check(fewer, f"{var.name} can't be known to have {stmt.bits} bits")
         scope.add(var, stmt)
         if ranges is not None:
             ranges.name(var, value)

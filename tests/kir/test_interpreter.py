@@ -262,6 +262,26 @@ def test_broken_promises_of_arithmetic(
         binary(op, a, b, type_)
 
 
+@pytest.mark.parametrize("step", [-1, 1])
+def test_locals_keep_to_the_bits_that_they_are_known_to_have(step: int) -> None:
+    most = 127 if step > 0 else 128
+
+    def kernel(count: int) -> Kernel:
+        b = KernelBuilder("counts")
+        y = b.buffer("y", Scalar.I32, 1, writable=True)
+        total = b.local("total", i32(0), 8)
+        with b.loop("i", count):
+            b.assign(total, add(total, i32(step)))
+        b.store(y, const(0), total)
+        return b.finish()
+
+    y = np.zeros(1, np.int32)
+    run(kernel(most), [y])
+    assert y[0] == step * most
+    with pytest.raises(InterpreterError, match=f"total in 8 bits: {step * (most + 1)}"):
+        run(kernel(most + 1), [y])
+
+
 @pytest.mark.parametrize("value", [2.0**31, -3e9, float("nan"), float("inf")])
 def test_floats_out_of_range_of_an_integer(value: float) -> None:
     x = Var("x", Scalar.F32)

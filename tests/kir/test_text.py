@@ -27,7 +27,7 @@ kernel everything(
 ) {
     # all statements
     for i < 8 unroll 4 {
-        local total: i32 = 0:i32
+        local total: i32 in 24 bits = 0:i32
         let first: i32 = i32(x[i])
         total = max(total + first, 5:i32)
         if first > 3:i32 {
@@ -48,7 +48,7 @@ def everything() -> Kernel:
     y = b.buffer("y", Scalar.I32, 32, writable=True, noalias=False)
     b.comment("all statements")
     with b.loop("i", 8, unroll=4) as i:
-        total = b.local("total", i32(0))
+        total = b.local("total", i32(0), 24)
         first = b.let("first", cast(load(x, i), Scalar.I32))
         b.assign(total, max_(add(total, first), i32(5)))
         with b.if_(gt(first, i32(3))):

@@ -59,8 +59,10 @@ class _SkeletonWalk:
     def stmt(self, stmt: Stmt, place: ConstantPosition) -> None:
         inside = at = place
         match stmt:
-            case kir.Let() | kir.Local():
-                self.parts += (type(stmt), stmt.var.name, stmt.var.type)
+            case kir.Let():
+                self.parts += (kir.Let, stmt.var.name, stmt.var.type)
+            case kir.Local():
+                self.parts += (kir.Local, stmt.var.name, stmt.var.type, stmt.bits)
             case kir.Assign():
                 self.parts += (kir.Assign, stmt.var.name)
             case kir.Store():

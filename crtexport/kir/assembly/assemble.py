@@ -14,6 +14,7 @@ from crtexport.kir.assembly.armv7em.issue import rules_of
 from crtexport.kir.assembly.armv7em.renumber import renumbered
 from crtexport.kir.assembly.armv7em.select import Selected, select
 from crtexport.kir.assembly.armv7em.spellings import Features
+from crtexport.kir.assembly.armv7em.sum_counters import counted_in_sums
 from crtexport.kir.assembly.armv7em.text import Text, text
 from crtexport.kir.assembly.encode import encode
 from crtexport.kir.assembly.frame import Given
@@ -99,7 +100,11 @@ def _assembled(
     """Returns the instructions, or what there are none for."""
     try:
         selected = select(loop, features)
-        made, code = written(selected, Allocation(selected.body, features, apart).result())
+        allocation = Allocation(selected.body, features, apart)
+        placed, passed = counted_in_sums(
+            selected.body, allocation.result(), allocation.live, selected.arguments
+        )
+        made, code = written(replace(selected, arguments=passed), placed)
     except UnsupportedError as error:
         return str(error)
     arguments = tuple(Given(one.register.name, one.buffer, one.index) for one in made.arguments)

@@ -236,7 +236,9 @@ def _narrow(name: str, operands: list[str]) -> list[int] | None:
             subtracts = name == "subs"
             if immediate < 8 and target != numbers[1]:
                 return [0x1C00 | subtracts << 9 | immediate << 6 | numbers[1] << 3 | target]
-            return [0x3000 | subtracts << 11 | target << 8 | immediate]
+            if immediate < 256 and target == numbers[1]:
+                return [0x3000 | subtracts << 11 | target << 8 | immediate]
+            return None
         case "add" if len(operands) == 3 and immediate is None and target in numbers[1:]:
             other = numbers[2] if numbers[1] == target else numbers[1]
             return [0x4400 | (target & 8) << 4 | other << 3 | target & 7]

@@ -54,6 +54,8 @@ LIKELY = {(1, 1): 4, (1, 2): 16, (1, 4): 16, (2, 1): 64, (2, 2): 16}
 words that are worth their code."""
 LIKELY_DIRECT = {(1, 1): 16, (1, 2): 16, (1, 3): 16}
 """The same of values that are widened where they are multiplied: that takes a register."""
+FEW_BITS = 24
+"""Of sums in whose other bits loops may count their iterations: as few as few layers exceed."""
 MOST_WHOLE = 64
 """Longer lines are never multiplied in one go."""
 
@@ -215,6 +217,9 @@ class _ChannelPairs(BlockedProducts):
         super().__init__(b, layer.windows, layer.channels, block.pixels)
         self.scaling, self.pairs, self.step = scaling, block.pairs, block.step
         self.direct = block.direct
+        # The sums of single channels may begin with their biases.
+        most = int((abs(layer.sums.folded) + layer.sums.reach)[::2].max())
+        self.bits = FEW_BITS if most < 1 << FEW_BITS - 1 else None
         # Those of lines, or of the input itself.
         self.weights, self.values, self.output = buffers
 
@@ -246,7 +251,8 @@ class _ChannelPairs(BlockedProducts):
 
         def begun(name: str, pixel: int, offset: int) -> Var:
             start = self.scaling.begun(channel, offset, max(2 * pairs, 1))
-            return b.local(f"{name}_p{pixel}_c{offset - offset % 2}", start)
+            bits = self.bits if offset % 2 == 0 else None
+            return b.local(f"{name}_p{pixel}_c{offset - offset % 2}", start, bits)
 
         sums = [
             [

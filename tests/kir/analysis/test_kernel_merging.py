@@ -128,6 +128,19 @@ def test_kernels_that_differ_in_anything_else_are_not_alike(name: str) -> None:
             assert rest not in (skeleton(shorter)[0], skeleton(renamed)[0])
 
 
+def test_kernels_whose_locals_have_other_bits_are_not_alike() -> None:
+    """Of what one knows instructions may make use that isn't there in the other."""
+    def sums(bits: int | None) -> Kernel:
+        b = KernelBuilder("sums")
+        y = b.buffer("y", Scalar.I32, 1, writable=True)
+        b.store(y, const(0), b.local("total", i32(0), bits))
+        return b.finish()
+
+    kernels = [sums(None), sums(24), sums(23)]
+    assert len({skeleton(kernel)[0] for kernel in kernels}) == 3
+    assert len({fingerprint(kernel) for kernel in kernels}) == 3
+
+
 def test_zeros_of_either_sign_make_other_kernels() -> None:
     def stores(value: float) -> Kernel:
         b = KernelBuilder("store")

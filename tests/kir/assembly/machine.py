@@ -123,6 +123,8 @@ class Machine:
         target = _NAMES[operands[0]]
         if name == "subs":
             self.flags = self.r[_NAMES[operands[1]]], self._value(operands[2:])
+        if name == "adds":  # the same as the difference to the negative
+            self.flags = self.r[_NAMES[operands[1]]], -self._value(operands[2:])
         if name in ("smull", "umull"):
             a, b = (self.r[_NAMES[one]] for one in operands[2:])
             product = signed(a) * signed(b) if name == "smull" else a * b
@@ -199,6 +201,7 @@ _HOLDS: dict[str, Callable[[int, int], bool]] = {
     "ls": lambda a, b: a <= b, "hi": lambda a, b: a > b, "hs": lambda a, b: a >= b,
     "lt": lambda a, b: signed(a) < signed(b), "le": lambda a, b: signed(a) <= signed(b),
     "gt": lambda a, b: signed(a) > signed(b), "ge": lambda a, b: signed(a) >= signed(b),
+    "mi": lambda a, b: signed(a - b) < 0,
 }
 
 

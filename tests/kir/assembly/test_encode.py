@@ -47,6 +47,8 @@ def lines(draw: st.DrawFn) -> str:
             return f"{name} {first}{c}, {shift[0]} #{shift[1]}"
         case 3:
             name = draw(st.sampled_from(["add", "sub"]))
+            if draw(st.booleans()):
+                return f"{name}s {a}, {b}, #{draw(operands())}"
             return f"{name} {a}, {b}, #{draw(st.integers(0, 4095))}"
         case 4:
             name = draw(st.sampled_from(["mov", "mvn", "cmp"]))

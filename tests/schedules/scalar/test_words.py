@@ -21,7 +21,8 @@ from crtexport.ir.window import WindowGeometry
 from crtexport.kir import interpreter
 from crtexport.kir.builder import add, const
 from crtexport.kir.builder import load as load_element
-from crtexport.kir.language import Scalar
+from crtexport.kir.language import Local, Scalar
+from crtexport.kir.walk import walk
 from crtexport.lowering import operator_table
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
@@ -182,6 +183,11 @@ def test_sums_begin_with_biases_that_24_bits_hold(
     for candidate in smlad_channel_pairs.candidates(context):
         lowered = candidate.make()
         assert ("256 times" in repr(lowered.args)) == begun, candidate.name
+        known = {
+            stmt.bits for stmt in walk(lowered.kernel.body)
+            if isinstance(stmt, Local) and stmt.var.name.startswith("sum")
+        }
+        assert known == {24 if begun else None}
         for fill in (-128, 127):
             value = np.full((1, 40), fill, np.int8)
             expected = run(graph, operator_table.lower(context), value)

@@ -50,18 +50,21 @@ _TRIES = 3
 """Values that are put on the stack although that isn't needed, until nothing gets better."""
 
 
-_LOAD = "ldr {w}, [{base}, #{at}]"
+LOAD = "ldr {w}, [{base}, #{at}]"
+"""The text of what loads a word."""
 
 
 class Placed(Struct, frozen=True):
     """``bodies``: the instructions of each block in their order; ``numbers``: those of registers in
-    each block; ``slots``: places on the stack, ``cycles``: of a run."""
+    each block; ``slots``: places on the stack, ``cycles``: of a run. ``negative``: loops that are
+    repeated while what they compute last is negative."""
 
     bodies: dict[Block, list[Instruction]]
     numbers: dict[Block, dict[Register, int]]
     lasting: dict[Register, int]
     slots: list[Register]
     cycles: float
+    negative: frozenset[Loop] = frozenset()
 
 
 class Ordered(Struct, frozen=True):
@@ -293,12 +296,12 @@ class Allocation:
         for one in self._accesses[block].body:
             copied = one.reads[0] if one.text == COPY else None
             if copied in stack and copied not in here and one.writes[0] not in stack:
-                result.append(Instruction(_LOAD, one.writes, (), Kind.LOAD, _slot(one.reads[0])))
+                result.append(Instruction(LOAD, one.writes, (), Kind.LOAD, slot(one.reads[0])))
                 continue
             for register in _variables(one):
                 if register in stack and register not in here:
                     own = here[register] = Register(register.name)
-                    result.append(Instruction(_LOAD, (own,), (), Kind.LOAD, _slot(register)))
+                    result.append(Instruction(LOAD, (own,), (), Kind.LOAD, slot(register)))
             for register in one.writes:
                 if register in stack:
                     changed[register] = here.setdefault(register, Register(register.name))
@@ -308,7 +311,7 @@ class Allocation:
         for register, own in changed.items():
             if register in self.live.after[block]:
                 result.append(Instruction(
-                    "str {0}, [{base}, #{at}]", (), (own,), Kind.STORE, _slot(register)
+                    "str {0}, [{base}, #{at}]", (), (own,), Kind.STORE, slot(register)
                 ))
         return result, tail
 
@@ -415,7 +418,8 @@ class _Spans:
             self.spans.setdefault(register, []).append((begin, max(end, begin + 1)))
 
 
-def _slot(register: Register) -> MemoryOperand:
+def slot(register: Register) -> MemoryOperand:
+    """Returns the place of a value on the stack."""
     return MemoryOperand("", register, 0, STACK, 0, 4)
 
 

@@ -21,11 +21,12 @@ _NUMBERS = itertools.count()
 class Register(Struct, eq=False):
     """A value of 32 bits for which there will be a register, under the name of what it is.
 
-    ``number``: later ones have larger ones.
+    ``number``: later ones have larger ones. ``bits``: all its values are signed integers of so few.
     """
 
     name: str
     number: int = field(default_factory=lambda: next(_NUMBERS))
+    bits: int = 32
 
 
 STACK = Register("sp")

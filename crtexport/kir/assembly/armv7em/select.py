@@ -176,7 +176,7 @@ class _Selector(Values):
                 case kir.Let():
                     self._let(stmt)
                 case kir.Local():
-                    register = Register(stmt.var.name)
+                    register = Register(stmt.var.name, bits=stmt.bits or 32)
                     self.value(stmt.value, register)
                     self.values[stmt.var.name] = register
                     self.changing.add(stmt.var.name)

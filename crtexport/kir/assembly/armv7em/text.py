@@ -165,7 +165,8 @@ class _Printer:
                     label = self._label()
                     self.lines.append(f"{label}:")
                     self._nodes(node.body)
-                    self.lines.append(f"bne {label}b")
+                    code = "mi" if node in self.placed.negative else "ne"
+                    self.lines.append(f"b{code} {label}b")
                 case Branch():
                     self._branch(node)
 
