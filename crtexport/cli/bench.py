@@ -176,9 +176,12 @@ def _show(out: Output, result: Bench) -> None:
     if result.peers and result.second is not None:
         out.table(
             "Other tools on the same file and board",
-            ("", "instructions", "ours is", "start-up", "flash", "ours is", "RAM"),
+            ("", "instructions", "ours is", "cycles", "ours is", "start-up", "flash", "ours is",
+             "RAM"),
             [
                 (figure.peer, figure.instructions, _times(result.second, figure.instructions),
+                 _or_dash(figure.cycles),
+                 _times(result.cycles.mid if result.cycles else None, figure.cycles),
                  _or_dash(figure.start_up), _or_dash(figure.flash),
                  _times(result.flash_size, figure.flash), _or_dash(figure.ram))
                 for figure in result.peers

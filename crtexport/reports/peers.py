@@ -17,14 +17,16 @@ _FILE = Path(__file__).with_name("peers.json")
 
 
 class PeerFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A measurement of another tool (``peer``): ``instructions`` of one inference, ``start_up``
-    those of the initialization before the first; bytes of ``flash`` (whole program) and ``ram``
-    (without stack). None: not measured. ``source`` is a key of ``peers.json``'s sources."""
+    """A measurement of another tool (``peer``): ``instructions`` and modelled ``cycles`` of one
+    inference, ``start_up`` instructions of the initialization before the first; bytes of ``flash``
+    (whole program) and ``ram`` (without stack). None: not measured. ``source`` is a key of
+    ``peers.json``'s sources."""
 
     model: str
     board: str
     peer: str
     instructions: int
+    cycles: int | None = None
     start_up: int | None = None
     flash: int | None = None
     ram: int | None = None

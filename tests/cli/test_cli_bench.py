@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from crtexport.cli.main import main
+from crtexport.firmware.spent import Cycles
 from crtexport.reports.bench import Bench
 from crtexport.reports.measure import MeasureSetting
 from crtexport.reports.peers import PeerFigure
@@ -36,8 +37,23 @@ def test_the_table_names_layers_totals_and_others(
     assert main(["bench", str(DIGITS), str(DIGITS), "--board", "mps2_an386"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "conv 1x2x2x4 50 100 2.00 10 20" in lines
-    assert "Other 4,000 0.25× - 20 0.50× -" in lines
+    assert "Other 4,000 0.25× - - - 20 0.50× -" in lines
     assert "net.tflite mps2_an386 1,000 20.00 Other 0.25× 10 64" in lines
+
+
+def test_cycles_stand_beside_those_of_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peers = tuple(
+        PeerFigure(model="m", board="b", peer=name, instructions=2000, cycles=cycles, source="tflm")
+        for name, cycles in (("Known", 5000), ("Other", None))
+    )
+    measured = replace(result(layer("conv", 100), peers=peers), cycles=Cycles(1100, 1250, 1500))
+    monkeypatch.setattr("crtexport.cli.bench.bench", lambda *_, **__: measured)
+    assert main(["bench", str(DIGITS), "--board", "mps2_an386"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "Known 2,000 0.50× 5,000 0.25× - - - -" in lines
+    assert "Other 2,000 0.50× - - - - - -" in lines
 
 
 def test_accelerators_stand_beside_our_own(

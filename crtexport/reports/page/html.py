@@ -249,17 +249,19 @@ def _peers(report: Report) -> list[dict[str, Any]]:
         return []
     totals = report.totals
     rows = [
-        (f"crtexport ({totals.instructions_are})", totals.instructions, totals.flash,
-         totals.ram - totals.stack, True),
-        *((one.peer, one.instructions, one.flash, one.ram, False) for one in report.peers),
+        (f"crtexport ({totals.instructions_are})", totals.instructions,
+         totals.cycles.mid if totals.cycles else None, totals.flash, totals.ram - totals.stack,
+         True),
+        *((one.peer, one.instructions, one.cycles, one.flash, one.ram, False)
+          for one in report.peers),
     ]
     most = max(row[1] or 0 for row in rows) or 1
     return [
-        {"name": name, "count": count, "flash": flash, "ram": ram, "ours": ours,
+        {"name": name, "count": count, "cycles": cycles, "flash": flash, "ram": ram, "ours": ours,
          "width": f"{100 * (count or 0) / most:.2f}",
          "ratio": "" if ours or not totals.instructions
          else f"{(count or 0) / totals.instructions:.2f}×"}
-        for name, count, flash, ram, ours in rows
+        for name, count, cycles, flash, ram, ours in rows
     ]
 
 
