@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from crtexport.importers import load
+from crtexport.lowering.operator_table import lower
+from crtexport.lowering.registry import Context
 from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder, run_reference
 
@@ -40,3 +42,22 @@ def test_every_distance_gives_what_the_reference_does(
     (tmp_path / "net.tflite").write_bytes(content)
     (found,) = interpret(load(tmp_path / "net.tflite"), [rows])
     np.testing.assert_array_equal(found, run_reference(content, rows)[0])
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_tables_end_behind_what_is_a_millionth_of_the_largest(
+    scale: float, tmp_path: Path
+) -> None:
+    """Less is 0 when it is added up, and 0 of 256 or 65,536 parts."""
+    m = ModelBuilder()
+    x, y = m.tensor("x", (1, 8), "int8", scale=scale), m.tensor(
+        "y", (1, 8), "int8", scale=1 / 256, zero_point=-128
+    )
+    m.op("SOFTMAX", [x], [y], beta=1.0)
+    (tmp_path / "net.tflite").write_bytes(m.build([x], [y]))
+    graph = load(tmp_path / "net.tflite")
+    (node,) = graph.nodes
+    kernel = lower(Context(graph, node)).kernel
+    (table,) = (buffer for buffer in kernel.buffers if buffer.name == "exps")
+    counting = int(np.sum(np.exp(-scale * np.arange(256)) >= 2.0**-20))
+    assert table.size == min(counting + 1, 256)

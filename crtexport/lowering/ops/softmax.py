@@ -6,7 +6,7 @@ computed at run time. ONNX Runtime's 8-bit numbers have a table of floats instea
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -176,13 +176,23 @@ def softmax(context: Context) -> Lowered:
             _rows_by_floats(lowering, source, op.beta)
         case _:
             scale = context.quant(context.input(0)).scale[0]
-            table = Exponentials.of(scale, op.beta).table
+            table = _that_count(Exponentials.of(scale, op.beta).table)
             exps = lowering.derived(
-                "exps", Scalar.I32, np.array(table, np.int32),
-                "exp(-beta * scale * i) in Q31, i = 0 ... 255: gemmlowp's exp_on_negative_values",
+                "exps", Scalar.I32, table,
+                "exp(-beta * scale * i) in Q31, gemmlowp's exp_on_negative_values; 0 of larger i, "
+                "where it is too small to count",
             )
             _integer_rows(lowering, source, exps)
     return lowering.finish()
+
+
+def _that_count(exponentials: Sequence[int]) -> npt.NDArray[np.int32]:
+    """Returns exponentials in Q31 up to the last one that counts, and then a 0 instead of all
+    others. Those are rounded to 0 in the sum, in Q12.19, and so is their share of it: the sum is at
+    least 1, so that a share has 8 or 16 bits of less than 2**-20."""
+    table = np.array(exponentials, np.int32)
+    count = int(np.flatnonzero(table >= 1 << ACCUMULATION_BITS - 1)[-1]) + 1
+    return np.append(table[:count], np.int32(0)) if count < len(table) else table
 
 
 def _float_rows(lowering: Lowering, source: Buffer, beta: float) -> None:
@@ -204,13 +214,14 @@ def _exponentials_of_row(
     b: KernelBuilder, source: Buffer, table: Buffer, row: Expr, shape: tuple[int, int]
 ) -> Callable[[Expr], Expr]:
     """Emits the search for the largest element of a row of 8-bit numbers. Returns a function that
-    emits, for index i, a load from ``table`` at the difference of the largest and element i."""
+    emits, for index i, a load from ``table`` at the difference of the largest and element i; the
+    last element of the table stands for all larger differences, too."""
     largest = row_maximum(b, source, row, shape)
 
     def exponential(i: Expr) -> Expr:
         value = cast(load(source, flat_index([row, i], shape)), Scalar.I32)
         return load(table, b.let("difference", clamp(
-            cast(sub(largest, value), Scalar.INDEX), 0, 255
+            cast(sub(largest, value), Scalar.INDEX), 0, table.size - 1
         )))
 
     return exponential
