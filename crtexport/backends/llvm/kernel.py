@@ -141,6 +141,7 @@ class _KernelPrinter:
         self._called: set[str] = set()
         self._in_order = InOrder(self._target, self._values, self._assign)
         self._vectors = False
+        self._hot_in_functions = False  # of instructions of crtexport's own
         self._label = "entry"
         self._fresh = 0
         self._labels = 0
@@ -162,6 +163,8 @@ class _KernelPrinter:
                 params.append(f"{self._type(param.type)} noundef %{param.name}")
         self._body(kernel.body)
         words = [_KERNEL_ATTRIBUTES, *([_WITHOUT_CALLS] if self._vectors else []), "#0"]
+        if self._hot_in_functions and self._module.optimize == "compact":
+            words.insert(1, "minsize")
         returns = f"{linkage} {calling.convention}void"
         head = f"define {returns} @{symbol}({', '.join(params)}) {' '.join(words)}"
         return "\n".join([
@@ -290,6 +293,7 @@ class _KernelPrinter:
             else:
                 args.append(f"i32 {index}")
         self._line(f"call void {function}({', '.join(args)})")
+        self._hot_in_functions = True
         return True
 
     def _hints(self, loop: kir.For) -> str:

@@ -23,7 +23,7 @@ _SLOW_SUMS = "thumbv7m"
 """The instruction set of Cortex-M3, where MLA takes two cycles and MUL one."""
 _COPIES = (4, 8, 1)
 """The numbers of copies of innermost loops that scalar machines may have."""
-_USUAL_COPIES = {"compact": 4, "balanced": 4, "speed": 8}
+_USUAL_COPIES = {"compact": 2, "balanced": 4, "speed": 8}
 
 
 def candidates(
@@ -35,14 +35,20 @@ def candidates(
     found = _registers(context, target, optimize)
     fewer = _unrolled(_winograd(context, target, optimize), copies)
     if found:
-        fewest = _USUAL_COPIES["balanced"]
-        if copies > fewest and target_features.flash_of(target) is not None:
-            # Longer code may be read from flash again and again.
-            return _unrolled(found, copies) + _in_copies(found, (fewest,)) + fewer
-        return _unrolled(found, copies) + fewer
+        return _unrolled(found, copies) + _in_copies(found, _fewer(optimize, target)) + fewer
     blocked = _blocks(context, target) or [plain]
     others = [other for other in _COPIES if other != copies]
     return _unrolled(blocked, copies) + _in_copies(blocked, others) + fewer
+
+
+def _fewer(optimize: str, target: Target) -> tuple[int, ...]:
+    """Returns the numbers of copies that variants of registers also have."""
+    if optimize == "compact":
+        return (1,)
+    if optimize == "speed" and target_features.flash_of(target) is not None:
+        # Longer code may be read from flash again and again.
+        return (_USUAL_COPIES["balanced"],)
+    return ()
 
 
 def _in_copies(variants: Sequence[Candidate], counts: Iterable[int]) -> list[Candidate]:

@@ -397,3 +397,20 @@ def test_what_a_kernel_computes_has_no_name() -> None:
     text = print_kernel("k", k.finish(), ModuleText(TARGETS["m4"], "balanced"))
     defined = [line.split(" = ")[0].strip() for line in text.splitlines() if " = " in line]
     assert defined == ["%i", *(f"%{number}" for number in range(len(defined) - 1))]
+
+
+@pytest.mark.parametrize(("target", "optimize", "assembled", "smallest"), [
+    ("m4", "compact", True, True), ("m4", "compact", False, False), ("m4", "balanced", True, False),
+    ("m0", "compact", True, False),
+])
+def test_compact_compiles_for_size_what_is_around_hot_loops_of_instructions(
+    target: str, optimize: str, assembled: bool, smallest: bool
+) -> None:
+    """Loops that LLVM makes itself, as on a Cortex-M0, are left whole."""
+    k = KernelBuilder("k")
+    y = k.buffer("y", Scalar.I32, 30, writable=True)
+    with k.loop("i", 30, assembled=assembled) as i:
+        k.store(y, i, builder.add(load(y, i), builder.i32(1)))
+    text = print_kernel("k", k.finish(), ModuleText(TARGETS[target], optimize))
+    (head,) = (line for line in text.splitlines() if line.startswith("define"))
+    assert ("minsize" in head.split()) == smallest
