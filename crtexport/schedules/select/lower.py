@@ -87,29 +87,31 @@ class Lowerer:
         self, graph: Graph, runs: Sequence[int] = (), around: Graph | None = None
     ) -> LowerNode:
         work = parts(graph, runs, around)
-        orders: dict[int, object] = {}
+        readers: dict[int, LoweredNode | None] = {}
 
         def lower(context: Context) -> LoweredNode:
-            order = None
+            main = None
             if runs and (weights := _weights(context.node)) is not None:
-                if weights not in orders:
-                    orders[weights] = self._usual_order(graph, runs, work, weights)
-                order = orders[weights]
+                if weights not in readers:
+                    readers[weights] = self._main_reader(graph, runs, work, weights)
+                main = readers[weights]
             whole = self._as_whole(context) if runs else None
-            if whole is not None and (order is None or _order(whole.lowered) == order):
+            if whole is not None and (
+                main is None or _order(whole.lowered) == _order(main.lowered)
+            ):
                 return whole
-            node = self._node(context, part_of(graph, context.node, work), order)
+            node = self._node(context, part_of(graph, context.node, work), main)
             if not runs and (layer := _layer(context)) is not None:
                 self._whole[layer] = node.chosen
             return node
 
         return lower
 
-    def _usual_order(
+    def _main_reader(
         self, graph: Graph, runs: Sequence[int], work: Mapping[str, float], weights: int
-    ) -> object:
-        """Returns in which order the node reads ``weights`` that does most with them; None where no
-        other node has these."""
+    ) -> LoweredNode | None:
+        """Returns the node that does most with ``weights``, lowered; None where no other node has
+        these, or where it has no kernel."""
         readers = [
             (times * macs(graph, node), number) for number, (node, times)
             in enumerate(zip(graph.nodes, runs, strict=True)) if _weights(node) == weights
@@ -119,21 +121,29 @@ class Lowerer:
         node = graph.nodes[max(readers)[1]]
         context = Context(graph, node)
         lowered = self._as_whole(context) or self._node(context, part_of(graph, node, work))
-        return None if lowered.build is None else _order(lowered.lowered)
+        return None if lowered.build is None else lowered
 
-    def _node(self, context: Context, part: float, order: object = None) -> LoweredNode:
-        """``order``: that of weights, which needn't be stored twice; None for any."""
+    def _node(
+        self, context: Context, part: float, main: LoweredNode | None = None
+    ) -> LoweredNode:
+        """``main``: the node that does most with the same weights. They are read in its order, so
+        that they are stored once, and where code counts, by its variant, which shares most with
+        it."""
         problems = check(context)
         if problems:
             return LoweredNode(context, problems=tuple(problems))
         with refusing_extremes(context):
             candidates = self._variants(context)
-            if order is not None:
+            if main is not None:
+                order = _order(main.lowered)
                 candidates = [
                     one for one in candidates if not one.rare and _order(one.make()) == order
                 ] or candidates
+            same = [one for one in candidates if main is not None and one.name == main.chosen]
             chosen = candidates[0]
-            if len(candidates) > 1:
+            if same and self._optimize in WORTH:
+                chosen = same[0]
+            elif len(candidates) > 1:
                 chosen = self._choose(context, candidates, part)
         return self._chosen(context, candidates, chosen)
 

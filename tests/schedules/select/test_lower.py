@@ -67,6 +67,23 @@ def test_weights_of_a_layer_are_stored_once_whatever_rows_are_computed_at_once()
     assert len({_order(one) for one in alone if isinstance(one.node.op, Conv2D)}) > 1
 
 
+@pytest.mark.parametrize(("optimize", "most"), [("compact", 1), ("balanced", 1), ("speed", 2)])
+def test_rows_of_a_layer_share_one_variant_where_code_counts(optimize: str, most: int) -> None:
+    graph = _network()
+
+    def by_rows(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+        likely = [one for one in found if not one.rare]
+        return likely[-1] if context.output().shape[1] == 4 else likely[0]
+
+    (node,) = Lowerer(M4, optimize, by_rows)(
+        graph.with_nodes((cascade(graph.nodes, graph.outputs, (4, 4)),))
+    ).nodes
+    assert node.rows is not None
+    bands = [n for n in node.rows.lowered.nodes if isinstance(n.node.op, Conv2D)]
+    assert len(bands) > 1
+    assert len({one.chosen for one in bands}) == most
+
+
 def test_rows_have_the_variant_of_the_whole_layer_where_they_can() -> None:
     graph, lower = _network(), Lowerer(M4, "balanced")
     whole, _ = lower(graph).nodes
