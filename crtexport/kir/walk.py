@@ -99,8 +99,10 @@ def map_operands(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     """Returns a statement with what it evaluates itself changed, in the order of the text."""
     match stmt:
-        case kir.Let() | kir.Local() | kir.Assign():
+        case kir.Let() | kir.Assign():
             return type(stmt)(stmt.var, change(stmt.value))
+        case kir.Local():
+            return kir.Local(stmt.var, change(stmt.value), stmt.bits)
         case kir.Store():
             index = change(stmt.index)
             return kir.Store(stmt.buffer, index, change(stmt.value))

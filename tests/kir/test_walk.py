@@ -16,13 +16,15 @@ from crtexport.kir.language import (
     For,
     If,
     Kernel,
+    Local,
     Scalar,
     Stmt,
     Store,
     Var,
 )
 from crtexport.kir.linear_form import linear_form, split_constant
-from crtexport.kir.walk import has_loop, rewrite, variables, walk
+from crtexport.kir.walk import has_loop, map_bodies, map_expressions, rewrite, variables, walk
+from tests.kir.test_text import everything
 
 VALUES = {"i": 3, "j": -5, "k": 11}
 NUMBERS = st.integers(-4, 4).map(const)
@@ -119,3 +121,12 @@ def test_loops_and_variables_are_found_at_any_depth() -> None:
     assert not has_loop(rewrite(body, lambda stmt: () if isinstance(stmt, For) else (stmt,)))
     i = Var("i", Scalar.INDEX)
     assert variables(Binary(BinaryOp.ADD, Binary(BinaryOp.MUL, i, const(2)), const(1))) == {"i"}
+
+
+def test_changing_expressions_keeps_all_else_of_a_statement() -> None:
+    kernel = everything()
+    statements = list(walk(kernel.body))
+    assert any(isinstance(stmt, Local) and stmt.bits for stmt in statements)
+    for stmt in statements:
+        assert map_expressions(stmt, lambda expr: expr) == stmt
+        assert map_bodies(stmt, lambda body: body) == stmt
