@@ -45,15 +45,16 @@ def test_every_distance_gives_what_the_reference_does(
 
 
 @pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(("operator", "dtype"), OUTPUTS)
 def test_tables_end_behind_what_is_a_millionth_of_the_largest(
-    scale: float, tmp_path: Path
+    operator: str, dtype: str, scale: float, tmp_path: Path
 ) -> None:
     """Less is 0 when it is added up, and 0 of 256 or 65,536 parts."""
     m = ModelBuilder()
-    x, y = m.tensor("x", (1, 8), "int8", scale=scale), m.tensor(
-        "y", (1, 8), "int8", scale=1 / 256, zero_point=-128
-    )
-    m.op("SOFTMAX", [x], [y], beta=1.0)
+    out, zero = OUTPUTS[operator, dtype]
+    x = m.tensor("x", (1, 8), dtype, scale=scale)
+    y = m.tensor("y", (1, 8), dtype, scale=out, zero_point=zero)
+    m.op(operator, [x], [y], **({"beta": 1.0} if operator == "SOFTMAX" else {}))
     (tmp_path / "net.tflite").write_bytes(m.build([x], [y]))
     graph = load(tmp_path / "net.tflite")
     (node,) = graph.nodes

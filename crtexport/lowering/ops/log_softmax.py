@@ -21,6 +21,7 @@ from crtexport.kir.builder import (
     i32,
     load,
     max_,
+    min_,
     select,
     sub,
     wrap_sub,
@@ -34,7 +35,12 @@ from crtexport.lowering.numerics.requantize import (
     rounding_divide_by_pot,
     rounding_doubling_high_mul,
 )
-from crtexport.lowering.ops.softmax import ACCUMULATION_BITS, SCALED_DIFF_BITS, Exponentials
+from crtexport.lowering.ops.softmax import (
+    ACCUMULATION_BITS,
+    SCALED_DIFF_BITS,
+    Exponentials,
+    shortened_table,
+)
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import same_types
 from crtexport.support.fixedpoint import quantize_multiplier
@@ -76,8 +82,9 @@ def _integer_rows(lowering: Lowering, source: Buffer) -> None:
     context, b, shape = lowering.context, lowering.b, rows_of(lowering.context)
     exponentials = Exponentials.of(float(lut8.scale(context.input(0))), 1.0)
     exps = lowering.derived(
-        "exps", Scalar.I32, np.array(exponentials.table, np.int32),
-        "exp(-scale * i) in Q31, i = 0 ... 255: gemmlowp's exp_on_negative_values",
+        "exps", Scalar.I32, shortened_table(exponentials.table),
+        "exp(-scale * i) in Q31, gemmlowp's exp_on_negative_values; 0 of larger i, where it is too "
+        "small to count",
     )
     scaled = lowering.derived(
         "scaled", Scalar.I32, np.array(exponentials.scaled, np.int32),
@@ -95,7 +102,7 @@ def _integer_rows(lowering: Lowering, source: Buffer) -> None:
 
         total = b.local("total", i32(0))
         with b.loop("i", shape[1]) as i:
-            grown = load(exps, cast(distance(i), Scalar.INDEX))
+            grown = load(exps, cast(min_(distance(i), i32(exps.size - 1)), Scalar.INDEX))
             b.assign(total, add(
                 total, rounding_divide_by_pot(b, grown, i32(ACCUMULATION_BITS))
             ))

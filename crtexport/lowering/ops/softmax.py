@@ -176,7 +176,7 @@ def softmax(context: Context) -> Lowered:
             _rows_by_floats(lowering, source, op.beta)
         case _:
             scale = context.quant(context.input(0)).scale[0]
-            table = _that_count(Exponentials.of(scale, op.beta).table)
+            table = shortened_table(Exponentials.of(scale, op.beta).table)
             exps = lowering.derived(
                 "exps", Scalar.I32, table,
                 "exp(-beta * scale * i) in Q31, gemmlowp's exp_on_negative_values; 0 of larger i, "
@@ -186,7 +186,7 @@ def softmax(context: Context) -> Lowered:
     return lowering.finish()
 
 
-def _that_count(exponentials: Sequence[int]) -> npt.NDArray[np.int32]:
+def shortened_table(exponentials: Sequence[int]) -> npt.NDArray[np.int32]:
     """Returns exponentials in Q31 up to the last one that counts, and then a 0 instead of all
     others. Those are rounded to 0 in the sum, in Q12.19, and so is their share of it: the sum is at
     least 1, so that a share has 8 or 16 bits of less than 2**-20."""
