@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from crtexport.artifact.calls import WORD, Calls, Proof, Scope, Stock, finished
+from crtexport.artifact.calls import LINE, WORD, Calls, Proof, Scope, Stock, finished
 from crtexport.artifact.common import check_names, entry_symbols, with_common
 from crtexport.artifact.model import (
     Artifact,
@@ -38,7 +38,8 @@ from crtexport.support.errors import CrtExportError
 
 
 class ModuleOptions(Struct, frozen=True):
-    """The user's options for the interface."""
+    """The user's options for the interface. ``alignment``: bytes at a multiple of which constants
+    begin that aren't small."""
 
     module: str
     workspace_caller: bool = False
@@ -46,6 +47,7 @@ class ModuleOptions(Struct, frozen=True):
     header_comment: tuple[str, ...] = ()
     memories: tuple[str, ...] = ()
     workspace_shared: bool = False
+    alignment: int = LINE
 
 
 class Planned(Struct, frozen=True):
@@ -73,7 +75,10 @@ def assemble_package(
     CrtExportError that lists every node without a kernel, or for two models of one name.
     """
     check_names([model.options.module for model in models])
-    stock = Stock(name for m in models for name in entry_symbols(m.options.module))
+    stock = Stock(
+        (name for m in models for name in entry_symbols(m.options.module)),
+        models[0].options.alignment,
+    )
     started = []
     for model in models:
         check_supported(model.lowered, model.plan)

@@ -108,6 +108,10 @@ class Scope(Struct, frozen=True):
         return self.lowered.graph
 
 
+LINE = 16
+"""Bytes of a vector, and of a line of many caches of flash."""
+SMALL = 64
+"""Constants of fewer bytes begin at any word."""
 KEPT = 16 << 20
 """The most bytes of constants that are derived from others once and kept in memory; the rest are
 derived whenever they are read."""
@@ -117,8 +121,8 @@ class Stock:
     """Symbols and constants that the models of a package share: each symbol is used once, and equal
     constants are emitted once, aligned for all their readers."""
 
-    def __init__(self, used_symbols: Iterable[str] = ()) -> None:
-        self._left = KEPT
+    def __init__(self, used_symbols: Iterable[str] = (), alignment: int = LINE) -> None:
+        self._left, self._alignment = KEPT, alignment
         self.namer = Namer(used_symbols)
         self.constants: dict[str, Constant] = {}
         self._contents = KnownConstants()
@@ -133,7 +137,7 @@ class Stock:
             self._left -= data.nbytes
             data = ConstantRef(data.nbytes, data.read())
         kind = buffer.dtype.value, buffer.size
-        align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
+        align = max(buffer.align, self._alignment if data.nbytes >= SMALL else 4)
         symbol = self._contents.symbol(data, kind)
         if symbol is None:
             symbol = self.namer.name(name)

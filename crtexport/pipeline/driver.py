@@ -13,7 +13,7 @@ from crtexport import passes
 from crtexport.accelerators import offload
 from crtexport.artifact.abi import check_arguments
 from crtexport.artifact.assemble import ModuleOptions, Planned, assemble_package
-from crtexport.artifact.calls import Proof
+from crtexport.artifact.calls import LINE, Proof
 from crtexport.artifact.constant_dedup import computed, least_bytes
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
@@ -55,6 +55,7 @@ from crtexport.pipeline.result import (
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.plan.kernel_proof import ReplayProof
+from crtexport.schedules.common.unroll import vectorizes
 from crtexport.schedules.select.choose import Choose, Costs, by_default
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.schedules.select.share_policy import weighing
@@ -74,6 +75,9 @@ __all__ = [
     "Owner", "Pools", "Prepared", "Progress", "Stage", "Weights", "export", "load", "prepare",
     "prepare_package", "resolve_board", "stage",
 ]
+
+_CLOSER = 8
+"""Bytes at a multiple of which constants begin where code counts most."""
 
 Stage = Literal["graph", "lowered", "plan", "picture", "kernels", "c", "llvm"]
 Progress = Callable[[str], None]
@@ -205,6 +209,7 @@ def _prepared(
             ModuleOptions(
                 module, options.workspace == "caller", options.system_lib, _comment(graph, board),
                 board.placement.workspaces, options.workspace == "shared",
+                _alignment(board.target, level),
             ),
             weighing(board.target, level, lower.costs),
         ))
@@ -216,6 +221,13 @@ def _prepared(
             planned, assemble_package(planned, prove), looked_at, strict=True
         )
     )
+
+
+def _alignment(target: Target, level: Level) -> int:
+    """Returns the bytes at a multiple of which constants begin: less where code counts more than
+    the lines that are read from flash, and no vectors are loaded."""
+    scalar = not vectorizes(target)
+    return _CLOSER if scalar and level in ("size", "compact") else LINE
 
 
 def _names(graphs: Sequence[Graph], options: ExportOptions) -> Sequence[str]:

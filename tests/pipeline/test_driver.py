@@ -77,3 +77,17 @@ def test_variables_of_no_bytes_alone_are_exported(
     given = np.array([-1, 2], np.int32)
     model = load_package(open_package(package))
     np.testing.assert_array_equal(model.run([given, np.zeros((0, 5), np.int32)])[0], given)
+
+
+@pytest.mark.parametrize(("board", "optimize", "alignment"), [
+    ("mps2_an386", "balanced", 16), ("mps2_an386", "speed", 16), ("mps2_an386", "compact", 8),
+    ("qemu_riscv32", "size", 8), ("mps3_an547", "compact", 16), ("host", "size", 16),
+])
+def test_constants_lie_closer_together_where_code_counts_and_no_vectors_are_loaded(
+    board: str, optimize: driver.Optimize, alignment: int, tmp_path: Path
+) -> None:
+    graph = driver.load(network(tmp_path, "small", WEIGHTS))
+    made = driver.prepare(graph, driver.resolve_board(board), optimize=optimize)
+    aligned = {one.align for one in made.artifact.constants if one.data.nbytes >= 64}
+    assert aligned == {alignment}
+    assert all(one.align <= 4 for one in made.artifact.constants if one.data.nbytes < 64)
