@@ -162,9 +162,11 @@ class _KernelPrinter:
             if position not in operands:
                 params.append(f"{self._type(param.type)} noundef %{param.name}")
         self._body(kernel.body)
-        words = [_KERNEL_ATTRIBUTES, *([_WITHOUT_CALLS] if self._vectors else []), "#0"]
-        if self._hot_in_functions and self._module.optimize == "compact":
-            words.insert(1, "minsize")
+        smallest = self._hot_in_functions and self._module.optimize == "compact"
+        words = [
+            _KERNEL_ATTRIBUTES, *(["minsize"] if smallest else []),
+            *([_WITHOUT_CALLS] if self._vectors else []), "#0",
+        ]
         returns = f"{linkage} {calling.convention}void"
         head = f"define {returns} @{symbol}({', '.join(params)}) {' '.join(words)}"
         return "\n".join([

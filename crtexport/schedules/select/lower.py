@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
@@ -27,6 +29,14 @@ from crtexport.support.target import Target
 
 _WEIGHTS = "weights"
 """The purpose of arrays of weights."""
+
+
+class _MainReader(Struct, frozen=True):
+    """Of several nodes with the same weights the one that does most with them: its ``variant``, and
+    the ``order`` in which that reads them, as from :func:`_order`."""
+
+    variant: str
+    order: object
 
 
 class Lowerer:
@@ -87,7 +97,7 @@ class Lowerer:
         self, graph: Graph, runs: Sequence[int] = (), around: Graph | None = None
     ) -> LowerNode:
         work = parts(graph, runs, around)
-        readers: dict[int, LoweredNode | None] = {}
+        readers: dict[int, _MainReader | None] = {}
 
         def lower(context: Context) -> LoweredNode:
             main = None
@@ -96,9 +106,7 @@ class Lowerer:
                     readers[weights] = self._main_reader(graph, runs, work, weights)
                 main = readers[weights]
             whole = self._as_whole(context) if runs else None
-            if whole is not None and (
-                main is None or _order(whole.lowered) == _order(main.lowered)
-            ):
+            if whole is not None and (main is None or _order(whole.lowered) == main.order):
                 return whole
             node = self._node(context, part_of(graph, context.node, work), main)
             if not runs and (layer := _layer(context)) is not None:
@@ -109,9 +117,9 @@ class Lowerer:
 
     def _main_reader(
         self, graph: Graph, runs: Sequence[int], work: Mapping[str, float], weights: int
-    ) -> LoweredNode | None:
-        """Returns the node that does most with ``weights``, lowered; None where no other node has
-        these, or where it has no kernel."""
+    ) -> _MainReader | None:
+        """Returns the node that does most with ``weights``; None where no other node has these, or
+        where it has no kernel."""
         readers = [
             (times * macs(graph, node), number) for number, (node, times)
             in enumerate(zip(graph.nodes, runs, strict=True)) if _weights(node) == weights
@@ -121,10 +129,12 @@ class Lowerer:
         node = graph.nodes[max(readers)[1]]
         context = Context(graph, node)
         lowered = self._as_whole(context) or self._node(context, part_of(graph, node, work))
-        return None if lowered.build is None else lowered
+        if lowered.build is None:
+            return None
+        return _MainReader(lowered.chosen, _order(lowered.lowered))
 
     def _node(
-        self, context: Context, part: float, main: LoweredNode | None = None
+        self, context: Context, part: float, main: _MainReader | None = None
     ) -> LoweredNode:
         """``main``: the node that does most with the same weights. They are read in its order, so
         that they are stored once, and where code counts, by its variant, which shares most with
@@ -134,17 +144,16 @@ class Lowerer:
             return LoweredNode(context, problems=tuple(problems))
         with refusing_extremes(context):
             candidates = self._variants(context)
+            chosen = None
             if main is not None:
-                order = _order(main.lowered)
                 candidates = [
-                    one for one in candidates if not one.rare and _order(one.make()) == order
+                    one for one in candidates if not one.rare and _order(one.make()) == main.order
                 ] or candidates
-            same = [one for one in candidates if main is not None and one.name == main.chosen]
-            chosen = candidates[0]
-            if same and self._optimize in WORTH:
-                chosen = same[0]
-            elif len(candidates) > 1:
+                if self._optimize in WORTH:
+                    chosen = _named(candidates, main.variant)
+            if chosen is None and len(candidates) > 1:
                 chosen = self._choose(context, candidates, part)
+            chosen = chosen or candidates[0]
         return self._chosen(context, candidates, chosen)
 
     def _variants(self, context: Context) -> list[Candidate]:
@@ -160,8 +169,7 @@ class Lowerer:
             return None
         with refusing_extremes(context):
             candidates = self._variants(context)
-        likely = (variant for variant in candidates if not variant.rare)
-        chosen = next((variant for variant in likely if variant.name == name), None)
+        chosen = _named((variant for variant in candidates if not variant.rare), name)
         return None if chosen is None else self._chosen(context, candidates, chosen)
 
     def _chosen(
@@ -171,6 +179,11 @@ class Lowerer:
             context, tuple(variant.name for variant in candidates), chosen.name,
             lambda: _built(context, chosen), analyze=self._analyze,
         )
+
+
+def _named(variants: Iterable[Candidate], name: str) -> Candidate | None:
+    """Returns the variant with a name; None if there is none."""
+    return next((variant for variant in variants if variant.name == name), None)
 
 
 def _weights(node: Node) -> int | None:

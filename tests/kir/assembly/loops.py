@@ -72,13 +72,18 @@ def value_of(expr: Expr, params: dict[str, int]) -> int:
     raise AssertionError(expr)
 
 
+def assembled(kernel: Kernel, features: Features) -> Assembled:
+    """The instructions of a kernel whose body is one loop."""
+    (loop,) = kernel.body
+    assert isinstance(loop, kir.For)
+    return assemble(loop, kernel, features)
+
+
 def assert_same(
     kernel: Kernel, arrays: dict[str, Array], features: Features, **params: int
 ) -> None:
     """Runs a kernel whose body is one loop, interpreted and as instructions."""
-    (loop,) = kernel.body
-    assert isinstance(loop, kir.For)
-    made = assemble(loop, kernel, features)
+    made = assembled(kernel, features)
     memory: dict[int, int] = {}
     places: dict[str, int] = {}
     at = 0x1000

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.assembly.assemble import assemble
 from crtexport.kir.builder import KernelBuilder, add, const, i32, load, mul, wrap_add, wrap_mul
-from crtexport.kir.language import For, Kernel, Scalar
-from tests.kir.assembly.loops import Array, assert_same
+from crtexport.kir.language import Kernel, Scalar
+from tests.kir.assembly.loops import Array, assembled, assert_same
 
 ROWS, STEPS = 3, 5
 
@@ -47,9 +46,7 @@ def arrays_of(kernel: Kernel) -> dict[str, Array]:
 
 
 def lines_of(kernel: Kernel, dsp: bool) -> tuple[str, ...]:
-    (loop,) = kernel.body
-    assert isinstance(loop, For)
-    return assemble(loop, kernel, Features(dsp)).lines
+    return assembled(kernel, Features(dsp)).lines
 
 
 @pytest.mark.parametrize("first", [0, 3])

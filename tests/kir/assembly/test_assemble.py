@@ -15,7 +15,7 @@ from crtexport.kir.assembly.armv7em.renumber import renumbered
 from crtexport.kir.assembly.armv7em.select import select
 from crtexport.kir.assembly.armv7em.spellings import Features
 from crtexport.kir.assembly.armv7em.text import text
-from crtexport.kir.assembly.assemble import assemble, written
+from crtexport.kir.assembly.assemble import written
 from crtexport.kir.assembly.encode import encode
 from crtexport.kir.builder import (
     KernelBuilder,
@@ -32,7 +32,7 @@ from crtexport.kir.builder import (
     sub,
 )
 from crtexport.kir.language import For, Kernel, Scalar
-from tests.kir.assembly.loops import M7, M33, SIZE, Drawn, assert_same
+from tests.kir.assembly.loops import M7, M33, SIZE, Drawn, assembled, assert_same
 
 
 @pytest.mark.parametrize("features", [Features(dsp=True), Features(dsp=False), M7, M33])
@@ -60,9 +60,7 @@ def test_a_half_of_a_word_is_moved_and_shifted_at_once(places: int) -> None:
         values >>= places
     values >>= places
     assert_same(kernel, {"x": values, "y": np.zeros(SIZE, np.int32)}, Features(dsp=True))
-    (loop,) = kernel.body
-    assert isinstance(loop, For)
-    lines = assemble(loop, kernel, Features(dsp=True)).lines
+    lines = assembled(kernel, Features(dsp=True)).lines
     assert any(f"lsl #{16 + places}" in line for line in lines) == (places < 16)
 
 
@@ -79,9 +77,7 @@ def test_a_shift_is_part_of_what_saturates(right: int, low: int, name: str) -> N
     values = rng.integers(-1 << min(31, right + 9), 1 << min(31, right + 9), SIZE)
     arrays = {"x": values.astype(np.int32), "y": np.zeros(SIZE, np.int32)}
     assert_same(kernel, arrays, Features(dsp=False))
-    (loop,) = kernel.body
-    assert isinstance(loop, For)
-    lines = assemble(loop, kernel, Features(dsp=False)).lines
+    lines = assembled(kernel, Features(dsp=False)).lines
     assert any(line.startswith(name) and line.endswith(f"asr #{right}") for line in lines)
     assert not any(line.startswith("asr") for line in lines)
 
@@ -114,9 +110,7 @@ def test_loads_are_clustered_from_the_first_products_on(sums: int) -> None:
         for name, size in (("x", 12), ("w", sums * 12), ("y", sums))
     }
     assert_same(kernel, arrays, Features(dsp=True))
-    (loop,) = kernel.body
-    assert isinstance(loop, For)
-    loads = [line.startswith("ldr") for line in assemble(loop, kernel, Features(dsp=True)).lines]
+    loads = [line.startswith("ldr") for line in assembled(kernel, Features(dsp=True)).lines]
     lone = sum(
         one and not before and not behind
         for before, one, behind in zip(loads, loads[1:], loads[2:], strict=False)
@@ -168,7 +162,5 @@ def test_quotients_are_rounded_toward_zero(n: int, divisor: int) -> None:
         "x": rng.integers(-1 << 31, 1 << 31, SIZE).astype(np.int32), "y": np.zeros(SIZE, np.int32),
     }
     assert_same(kernel, arrays, Features(dsp=True), n=n)
-    (loop,) = kernel.body
-    assert isinstance(loop, For)
-    made = assemble(loop, kernel, Features(dsp=True))
+    made = assembled(kernel, Features(dsp=True))
     assert any("sdiv" in line for line in made.lines) == (divisor == 3)

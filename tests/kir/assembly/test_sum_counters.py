@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crtexport.kir.assembly.armv7em.spellings import Features
-from crtexport.kir.assembly.assemble import Assembled, assemble
+from crtexport.kir.assembly.assemble import Assembled
 from crtexport.kir.builder import KernelBuilder, add, call, const, i32, load, mul
-from crtexport.kir.language import For, Kernel, Scalar
-from tests.kir.assembly.loops import M7, M33, SIZE, assert_same
+from crtexport.kir.language import Kernel, Scalar
+from tests.kir.assembly.loops import M7, M33, SIZE, assembled, assert_same
 
 M4 = Features(dsp=True)
 _SUMS = 9
@@ -45,12 +45,6 @@ def _products(extent: int, blocks: int, bits: int | None, *, again: bool = False
         for one, total in enumerate(sums):
             b.store(y, add(first, const(one)), total)
     return b.finish()
-
-
-def _assembled(kernel: Kernel, features: Features = M4) -> Assembled:
-    (loop,) = kernel.body
-    assert isinstance(loop, For)
-    return assemble(loop, kernel, features)
 
 
 def _counts(made: Assembled) -> bool:
@@ -92,12 +86,12 @@ def test_results_are_the_same_up_to_the_limits_of_the_bits(
 @pytest.mark.parametrize("bits", [22, 24, 28, 30])
 def test_as_many_iterations_are_counted_as_the_other_bits_can(bits: int) -> None:
     most = 1 << 31 - bits
-    assert _counts(_assembled(_products(most, 2, bits)))
-    assert not _counts(_assembled(_products(most + 1, 2, bits)))
+    assert _counts(assembled(_products(most, 2, bits), M4))
+    assert not _counts(assembled(_products(most + 1, 2, bits), M4))
 
 
 def test_counting_spares_a_load_and_its_place_on_the_stack() -> None:
-    counted, compared = (_assembled(_products(40, 3, bits)) for bits in (24, None))
+    counted, compared = (assembled(_products(40, 3, bits), M4) for bits in (24, None))
     assert not _counts(compared)
     inner = [
         lines[lines.index("2:") : next(i for i, line in enumerate(lines) if "2b" in line)]
@@ -111,8 +105,8 @@ def test_counting_spares_a_load_and_its_place_on_the_stack() -> None:
 
 def test_functions_for_other_extents_are_the_same() -> None:
     """Layers share them: what sums begin with is an argument."""
-    assert len({_assembled(_products(extent, 3, 24)).code for extent in (8, 40, 127)}) == 1
+    assert len({assembled(_products(extent, 3, 24), M4).code for extent in (8, 40, 127)}) == 1
 
 
 def test_sums_to_which_something_else_is_added_dont_count() -> None:
-    assert not _counts(_assembled(_products(16, 2, 24, again=True)))
+    assert not _counts(assembled(_products(16, 2, 24, again=True), M4))

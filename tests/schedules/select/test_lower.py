@@ -12,7 +12,7 @@ from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D
 from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.types import DType, Quantization
-from crtexport.lowering.lowered_graph import LoweredNode
+from crtexport.lowering.lowered_graph import LoweredNode, LoweredRows
 from crtexport.lowering.registry import Context, Derived
 from crtexport.lowering.rows.bands import cascade
 from crtexport.schedules.common.candidates import Candidate
@@ -41,6 +41,21 @@ def _network() -> Graph:
     return b.finish(x)
 
 
+def _by_rows(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+    """Chooses another variant for four rows at once than for others."""
+    likely = [one for one in found if not one.rare]
+    return likely[-1] if context.output().shape[1] == 4 else likely[0]
+
+
+def _in_rows(lower: Lowerer, graph: Graph) -> tuple[LoweredRows, list[LoweredNode]]:
+    """Lowers a graph in bands of four rows; and those of its convolution, several."""
+    (node,) = lower(graph.with_nodes((cascade(graph.nodes, graph.outputs, (4, 4)),))).nodes
+    assert node.rows is not None
+    bands = [n for n in node.rows.lowered.nodes if isinstance(n.node.op, Conv2D)]
+    assert len(bands) > 1
+    return node.rows, bands
+
+
 def _order(node: LoweredNode) -> bytes:
     return b"".join(
         chunk for arg in node.lowered.args if isinstance(arg, Derived) and arg.purpose == "weights"
@@ -49,48 +64,23 @@ def _order(node: LoweredNode) -> bytes:
 
 
 def test_weights_of_a_layer_are_stored_once_whatever_rows_are_computed_at_once() -> None:
-    graph = _network()
-
-    def by_rows(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
-        likely = [one for one in found if not one.rare]
-        return likely[-1] if context.output().shape[1] == 4 else likely[0]
-
-    (node,) = Lowerer(M4, "balanced", by_rows)(
-        graph.with_nodes((cascade(graph.nodes, graph.outputs, (4, 4)),))
-    ).nodes
-    assert node.rows is not None
-    bands = [n for n in node.rows.lowered.nodes if isinstance(n.node.op, Conv2D)]
-    assert len(bands) > 1
+    rows, bands = _in_rows(Lowerer(M4, "balanced", _by_rows), _network())
     assert len({_order(one) for one in bands}) == 1
     # Alone they would be read in several.
-    alone = Lowerer(M4, "balanced", by_rows)(node.rows.bands.graph).nodes
+    alone = Lowerer(M4, "balanced", _by_rows)(rows.bands.graph).nodes
     assert len({_order(one) for one in alone if isinstance(one.node.op, Conv2D)}) > 1
 
 
 @pytest.mark.parametrize(("optimize", "most"), [("compact", 1), ("balanced", 1), ("speed", 2)])
 def test_rows_of_a_layer_share_one_variant_where_code_counts(optimize: str, most: int) -> None:
-    graph = _network()
-
-    def by_rows(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
-        likely = [one for one in found if not one.rare]
-        return likely[-1] if context.output().shape[1] == 4 else likely[0]
-
-    (node,) = Lowerer(M4, optimize, by_rows)(
-        graph.with_nodes((cascade(graph.nodes, graph.outputs, (4, 4)),))
-    ).nodes
-    assert node.rows is not None
-    bands = [n for n in node.rows.lowered.nodes if isinstance(n.node.op, Conv2D)]
-    assert len(bands) > 1
+    _, bands = _in_rows(Lowerer(M4, optimize, _by_rows), _network())
     assert len({one.chosen for one in bands}) == most
 
 
 def test_rows_have_the_variant_of_the_whole_layer_where_they_can() -> None:
     graph, lower = _network(), Lowerer(M4, "balanced")
     whole, _ = lower(graph).nodes
-    (node,) = lower(graph.with_nodes((cascade(graph.nodes, graph.outputs, (4, 4)),))).nodes
-    assert node.rows is not None
-    bands = [n for n in node.rows.lowered.nodes if isinstance(n.node.op, Conv2D)]
-    assert len(bands) > 1
+    _, bands = _in_rows(lower, graph)
     for one in bands:
         assert one.chosen == whole.chosen or whole.chosen not in one.candidates
     assert any(one.chosen == whole.chosen for one in bands)

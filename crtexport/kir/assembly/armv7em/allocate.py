@@ -50,10 +50,6 @@ _TRIES = 3
 """Values that are put on the stack although that isn't needed, until nothing gets better."""
 
 
-LOAD = "ldr {w}, [{base}, #{at}]"
-"""The text of what loads a word."""
-
-
 class Placed(Struct, frozen=True):
     """``bodies``: the instructions of each block in their order; ``numbers``: those of registers in
     each block; ``slots``: places on the stack, ``cycles``: of a run. ``negative``: loops that are
@@ -296,12 +292,12 @@ class Allocation:
         for one in self._accesses[block].body:
             copied = one.reads[0] if one.text == COPY else None
             if copied in stack and copied not in here and one.writes[0] not in stack:
-                result.append(Instruction(LOAD, one.writes, (), Kind.LOAD, slot(one.reads[0])))
+                result.append(loaded(one.writes[0], one.reads[0]))
                 continue
             for register in _variables(one):
                 if register in stack and register not in here:
                     own = here[register] = Register(register.name)
-                    result.append(Instruction(LOAD, (own,), (), Kind.LOAD, slot(register)))
+                    result.append(loaded(own, register))
             for register in one.writes:
                 if register in stack:
                     changed[register] = here.setdefault(register, Register(register.name))
@@ -311,7 +307,7 @@ class Allocation:
         for register, own in changed.items():
             if register in self.live.after[block]:
                 result.append(Instruction(
-                    "str {0}, [{base}, #{at}]", (), (own,), Kind.STORE, slot(register)
+                    "str {0}, [{base}, #{at}]", (), (own,), Kind.STORE, _slot(register)
                 ))
         return result, tail
 
@@ -418,8 +414,12 @@ class _Spans:
             self.spans.setdefault(register, []).append((begin, max(end, begin + 1)))
 
 
-def slot(register: Register) -> MemoryOperand:
-    """Returns the place of a value on the stack."""
+def loaded(own: Register, register: Register) -> Instruction:
+    """Returns what loads into ``own`` the value of ``register``, which is on the stack."""
+    return Instruction("ldr {w}, [{base}, #{at}]", (own,), (), Kind.LOAD, _slot(register))
+
+
+def _slot(register: Register) -> MemoryOperand:
     return MemoryOperand("", register, 0, STACK, 0, 4)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.kir.assembly.armv7em.allocate import LOAD, NUMBERS, Liveness, Placed, slot
+from crtexport.kir.assembly.armv7em.allocate import NUMBERS, Liveness, Placed, loaded
 from crtexport.kir.assembly.armv7em.instructions import (
     STACK,
     Argument,
@@ -145,9 +145,8 @@ class _Counting:
         unused = [number for number in free if number not in used]
         if not unused:
             place, unused = len(body), free
-        load = Instruction(LOAD, (own,), (), Kind.LOAD, slot(start))
         less_start = Instruction("sub {w}, {0}, {1}", (total,), (total, own))
-        self.bodies[block] = [*body[:place], load, *body[place:], less_start]
+        self.bodies[block] = [*body[:place], loaded(own, start), *body[place:], less_start]
         self.numbers[block] = {
             **self._with(block, total, self.old.lasting[total]), own: unused[0]
         }
