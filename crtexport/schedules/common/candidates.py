@@ -19,14 +19,16 @@ from crtexport.lowering.registry import Lowered
 class Candidate(Struct, frozen=True):
     """One variant of a node's kernel, built on first use. ``name`` identifies it among the node's
     other candidates. ``rare``: it is seldom the fastest, so only tuning tries it. ``objects``: it
-    is usually slow when a C compiler compiles it, and meant for LLVM. ``larger``: its weights and
-    its scratch take a multiple of those of others. ``fusable``: its epilogue, which has results one
-    by one in their order, can compute what a next operator does with them."""
+    is usually slow when a C compiler compiles it, and meant for LLVM; ``sources``: the other way
+    round. ``larger``: its weights and its scratch take a multiple of those of others. ``fusable``:
+    its epilogue, which has results one by one in their order, can compute what a next operator does
+    with them."""
 
     name: str
     build: Callable[[], Lowered]
     rare: bool = False
     objects: bool = False
+    sources: bool = False
     larger: bool = False
     fusable: bool = True
     made: list[Lowered] = field(default_factory=list)

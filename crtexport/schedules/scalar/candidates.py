@@ -118,7 +118,14 @@ def _few_registers(context: Context, optimize: str) -> list[Candidate]:
     return (
         pixel_pairs_mul32.candidates(context)
         + register_blocks.candidates(context, optimize, register_blocks.ARMV6M)
-        or depthwise_planes.candidates(context, plane_geometry.LONE_WORDS)
+        or [
+            replace(one, objects=True)
+            for one in depthwise_planes.candidates(context, plane_geometry.LONE_WORDS)
+        ]
+        + [
+            replace(one, sources=True)
+            for one in depthwise_planes.candidates(context, plane_geometry.HELD_WORDS)
+        ]
     )
 
 

@@ -38,6 +38,7 @@ from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.scalar.int8_epilogue import int8_epilogue
 from crtexport.schedules.scalar.plane_geometry import (
+    MOST_TAPS,
     PAIRS,
     PlaneGeometry,
     PlaneLayout,
@@ -57,13 +58,8 @@ _FEW_ROWS = 7
 _PAIRS = 2
 """Pairs of outputs that leave registers for scaling by products of 64 bits, and for more where
 there is no loop over rows."""
-_NAMES = {False: "planes", True: "paired planes"}
-_FEW = 2
-"""Steps along a row up to which each has instructions of its own."""
 _SHORT_PRODUCTS = (RequantMethod.MUL32_ONLY, RequantMethod.MUL64)
 """Methods of machines on which two products of 32 bits take less time than those of 64 bits."""
-MOST_TAPS = 32
-"""Windows up to which each tap has an instruction of its own."""
 LIKELY = 3
 """Geometries that are compared exactly."""
 _SMALL = 2
@@ -108,7 +104,7 @@ def candidates(
         compared.update(itertools.islice(small, 1))
     return [
         Candidate(
-            f"{_NAMES[layout.paired]}, {geometry.band} rows, {geometry.outputs_per_block} columns",
+            f"{layout.name}, {geometry.band} rows, {geometry.outputs_per_block} columns",
             functools.partial(_lower, context, layout, sums, scaling, geometry, kind),
             rare=number not in compared, fusable=not layout.paired,
         )
@@ -228,7 +224,14 @@ class Planes(abc.ABC):
                     self._put(const(row_), word_, self.filler)
 
     def _put(self, row: Expr, word: Expr, value: Expr) -> None:
-        self.b.store(self.plane, add(mul(row, const(self.shape.words)), word), value)
+        shape = self.shape
+        place = add(mul(row, const(shape.row_step)), mul(word, const(shape.word_step)))
+        self.b.store(self.plane, place, value)
+
+    def word(self, begin: Expr, ky: int, number: int) -> Expr:
+        """Returns a word that a window sees which begins at ``begin``, loaded."""
+        place = self.shape.place(ky * self.shape.dilation[0], number)
+        return load(self.plane, add(begin, const(place)))
 
     def _spread(self, n: Expr, top: Expr, ic: Expr) -> None:
         """Emits a band of a channel's rows into the plane."""
@@ -291,14 +294,14 @@ class Planes(abc.ABC):
         """Emits all outputs of a channel in a band."""
         b, shape = self.b, self.shape
         places, outputs_per_block = shape.places, shape.outputs_per_block
-        count = (places - shape.lone) // outputs_per_block
+        count = shape.blocks
         left = places - count * outputs_per_block
         with b.loop("out_row", shape.band) as row:
             line = b.let("line", flat_index([n, add(top, row), const(0), channel], shape.y))
-            first = b.let("first", mul(row, const(shape.stride[0] * shape.words)))
-            step = shape.stride[1] * outputs_per_block // shape.per_word
+            first = b.let("first", mul(row, const(shape.stride[0] * shape.row_step)))
+            step = shape.stride[1] * outputs_per_block // shape.per_word * shape.word_step
             if count:
-                with b.loop("column", count, unroll=count if count <= _FEW else 1) as column:
+                with b.loop("column", count, unroll=count if shape.unrolled else 1) as column:
                     begin = add(first, mul(column, const(step)))
                     to = add(line, mul(column, const(outputs_per_block * shape.y[3])))
                     self.outputs_block(begin, to, outputs_per_block)
@@ -387,13 +390,9 @@ class IntegerPlanes(Planes):
         constants = self.constants()
         totals = [self.scaling.start(constants)] * count
         for ky in range(shape.kernel[0]):
-            line = ky * shape.dilation[0] * shape.words
             used = sorted({p.word for products in self.products[:count] for p in products})
             words = {
-                w: b.let(
-                    f"values_ky{ky}_at{w}",
-                    cast(load(self.plane, add(begin, const(line + w))), Scalar.I32),
-                )
+                w: b.let(f"values_ky{ky}_at{w}", cast(self.word(begin, ky, w), Scalar.I32))
                 for w in used
             }
             weights = [
@@ -419,15 +418,12 @@ class IntegerPlanes(Planes):
         constants = self.kept[-self.scaling.count :]
         totals = [self.scaling.start(constants)] * count
         for ky in range(shape.kernel[0]):
-            line = ky * shape.dilation[0] * shape.words
             weights: dict[int, Expr] = {}
             for word in range(shape.starts[count - 1] + width):
                 met = [i for i in range(count) if 0 <= word - shape.starts[i] < width]
                 if not met:
                     continue
-                value = b.let(
-                    f"value_ky{ky}_at{word}", load(self.plane, add(begin, const(line + word)))
-                )
+                value = b.let(f"value_ky{ky}_at{word}", self.word(begin, ky, word))
                 for i in met:
                     tap = word - shape.starts[i]
                     if tap not in weights:

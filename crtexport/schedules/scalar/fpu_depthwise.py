@@ -12,9 +12,9 @@ from crtexport.kir.builder import add, cast, const, load
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.float_layers import Numbers
-from crtexport.schedules.scalar.depthwise_planes import MOST_TAPS, Planes
+from crtexport.schedules.scalar.depthwise_planes import Planes
 from crtexport.schedules.scalar.fpu_dense import FpuEpilogue, add_products
-from crtexport.schedules.scalar.plane_geometry import PlaneGeometry
+from crtexport.schedules.scalar.plane_geometry import MOST_TAPS, PlaneGeometry
 
 TOGETHER = 4
 """Neighbouring outputs whose sums stay in registers, beside the weights."""
@@ -62,7 +62,6 @@ class _RealPlanes(Planes):
         width, stride = shape.kernel[1], shape.stride[1]
         totals = [b.local(f"total_x{i}", self._start) for i in range(count)]
         for ky in range(shape.kernel[0]):
-            line = ky * shape.dilation[0] * shape.words
             taps = self._taps[ky * width : (ky + 1) * width]
             for word in range((count - 1) * stride + width):
                 seen = [
@@ -70,9 +69,7 @@ class _RealPlanes(Planes):
                 ]
                 if not seen:
                     continue
-                value = b.let(
-                    f"value_ky{ky}_at{word}", load(self.plane, add(begin, const(line + word)))
-                )
+                value = b.let(f"value_ky{ky}_at{word}", self.word(begin, ky, word))
                 products = [(totals[i], value, taps[tap]) for i, tap in seen]
                 add_products(b, products, fused=self._fused)
         for i, total in enumerate(totals):

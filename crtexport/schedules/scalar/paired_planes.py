@@ -21,7 +21,6 @@ from crtexport.kir.builder import (
     add,
     const,
     i32,
-    load,
     mul,
     shl,
     shr,
@@ -91,9 +90,7 @@ class PairedPlanes(IntegerPlanes):
 
         def word(ky: int, at: int) -> Expr:
             if (ky, at) not in words:
-                place = ky * shape.dilation[0] * shape.words + at
-                value = load(self.plane, add(begin, const(place)))
-                words[ky, at] = b.let(f"values_ky{ky}_at{at}", value)
+                words[ky, at] = b.let(f"values_ky{ky}_at{at}", self.word(begin, ky, at))
             return words[ky, at]
 
         sums: dict[int, tuple[Expr, Expr]] = {}

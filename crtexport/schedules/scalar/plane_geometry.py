@@ -14,6 +14,8 @@ from crtexport.lowering.registry import Context
 from crtexport.schedules.common.scratch_room import beside_in_place
 from crtexport.schedules.scalar.requantize_int8 import RequantMethod
 
+MOST_TAPS = 32
+"""Windows up to which each tap has an instruction of its own."""
 TALL = 6
 """Most rows of outputs in a band: where the input dies, the output trails it by a band."""
 _WIDE = 6
@@ -21,6 +23,11 @@ _WIDE = 6
 
 _PAIRS = 3
 """The same for pairs of outputs, each of which has two sums."""
+_FEW = 2
+"""Blocks of a row up to which each has instructions of its own."""
+_NEAR = 40
+"""Words behind an address that are near enough where loads have short offsets: those of Armv6-M
+reach 31, and few are as far as the farthest."""
 
 
 class PlaneLayout(Struct, frozen=True):
@@ -30,6 +37,8 @@ class PlaneLayout(Struct, frozen=True):
     neighbouring outputs that are made at once, by preference: the first that divides a row; none
     where any number may be. ``held``: most weights of a window that are kept in registers.
     ``paired``: words have two columns that are far from each other (:class:`PairedGeometry`).
+    ``name``: of its variants. ``short_offsets``: loads reach so few words that planes are kept by
+    columns where that puts what a window sees closer together.
     """
 
     columns: int
@@ -38,23 +47,32 @@ class PlaneLayout(Struct, frozen=True):
     held: int
     method: RequantMethod
     paired: bool = False
+    name: str = "planes"
+    short_offsets: bool = False
 
 
 PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.DSP)
 FLOAT_PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.FPU)
 WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64)
-LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY)
+LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY, short_offsets=True)
+HELD_WORDS = replace(LONE_WORDS, held=MOST_TAPS, name="held planes")
+"""The same for compilers of C: they put values on the stack that have no registers, which takes
+fewer instructions than addresses of scratch."""
 BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
-PAIRED_WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64, paired=True)
+PAIRED_WORDS = PlaneLayout(
+    1, Scalar.I32, (), 0, RequantMethod.MUL64, paired=True, name="paired planes"
+)
 
 
 class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
     """A depthwise convolution band by band; ``band``: rows of outputs of a band; ``per_word``:
-    columns of a word; ``outputs_per_block``: neighbouring outputs of a row, which share words."""
+    columns of a word; ``outputs_per_block``: neighbouring outputs of a row, which share words.
+    ``by_columns``: the plane has words of a column one after the other, else those of a row."""
 
     band: int
     per_word: int
     outputs_per_block: int
+    by_columns: bool = False
 
     @classmethod
     def banded(
@@ -110,6 +128,38 @@ class PlaneGeometry(WindowGeometry, frozen=True, kw_only=True):
         """Returns the words of a row of the plane."""
         last = (self.places - 1) * self.stride[1] + self.kernel[1] - 1
         return last // self.per_word + 1
+
+    @property
+    def blocks(self) -> int:
+        """Returns the blocks of ``outputs_per_block`` in a row of outputs, but for what is left."""
+        return (self.places - self.lone) // self.outputs_per_block
+
+    @property
+    def unrolled(self) -> bool:
+        """Returns whether each block of a row has instructions of its own."""
+        return self.blocks <= _FEW
+
+    @property
+    def reach(self) -> int:
+        """Returns the words between the first and the last one of a plane that are loaded from one
+        address: by a block of outputs, or by all of a row that have instructions of their own."""
+        starts = self.words if self.unrolled else self.starts[-1] + self.kernel[1]
+        rows = (self.kernel[0] - 1) * self.dilation[0]
+        return (starts - 1) * self.word_step + rows * self.row_step
+
+    @property
+    def row_step(self) -> int:
+        """Returns how far a word of the plane is from that above it, in words."""
+        return 1 if self.by_columns else self.words
+
+    @property
+    def word_step(self) -> int:
+        """Returns how far a word of the plane is from that before it, in words."""
+        return self.band_rows if self.by_columns else 1
+
+    def place(self, row: int, word: int) -> int:
+        """Returns how far a word of the plane is from its first one, in words."""
+        return row * self.row_step + word * self.word_step
 
     def nbytes(self, size: int) -> int:
         """Returns the bytes of a plane of values of ``size``."""
@@ -239,14 +289,22 @@ def geometries(context: Context, op: DepthwiseConv2D, layout: PlaneLayout) -> li
         most = next((n for n in counts if columns % n == 0), counts[0])
         usual = kind.banded(context, op, layout.columns, most)
         others = range(1, min(rows, TALL) + 1)
-        return [usual, *(replace(usual, band=n) for n in others if n != usual.band)]
+        found = [usual, *(replace(usual, band=n) for n in others if n != usual.band)]
+        return [_arranged(one) for one in found] if layout.short_offsets else found
     bands = {*range(1, min(rows, TALL) + 1), *_whole(context, op, layout)}
     wide = _PAIRS if layout.paired else _WIDE
-    found = (
+    some = (
         kind.banded(context, op, layout.columns, count, band)
         for count in range(1, min(columns, wide) + 1) for band in sorted(bands)
     )
-    return sorted((one for one in found if one.ends_in_words), key=lambda one: one.cycles)
+    return sorted((one for one in some if one.ends_in_words), key=lambda one: one.cycles)
+
+
+def _arranged(by_rows: PlaneGeometry) -> PlaneGeometry:
+    """Returns a geometry with its plane by columns, or by rows where more loads reach what they
+    read so."""
+    by_columns = replace(by_rows, by_columns=True)
+    return by_columns if by_columns.reach <= max(by_rows.reach, _NEAR) else by_rows
 
 
 def _whole(context: Context, op: DepthwiseConv2D, layout: PlaneLayout) -> Iterator[int]:

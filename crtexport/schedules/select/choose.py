@@ -85,7 +85,8 @@ class Costs:
 class ByEstimate:
     """Chooses by the cost model among the variants that aren't rare: where the target's machine was
     measured and the node is worth it, else the usual variant. ``costs`` has those that were
-    chosen. Without ``objects``, variants that are meant for these aren't taken."""
+    chosen. Variants that are meant for C aren't taken where code becomes ``objects``, nor the other
+    way round."""
 
     def __init__(self, target: Target, optimize: str, *, objects: bool = True) -> None:
         self.costs, self._target, self._objects = Costs(target), target, objects
@@ -112,10 +113,11 @@ class ByEstimate:
         return likely[best]
 
     def _usable(self, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Returns the variants for what code is made as, all where it is objects."""
-        if self._objects:
-            return candidates
-        return [variant for variant in candidates if not variant.objects] or candidates
+        """Returns the variants for what code is made as."""
+        return [
+            variant for variant in candidates
+            if not (variant.sources if self._objects else variant.objects)
+        ] or candidates
 
     def likely(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Returns the variants that may be chosen where their costs are known."""
