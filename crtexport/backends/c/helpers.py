@@ -248,9 +248,13 @@ _ALIGNED_WORD = """\
 static inline int32_t crt_load_aligned_word(const void *bytes)
 {
 #if defined(__GNUC__)
-    bytes = __builtin_assume_aligned(bytes, 4);
-#endif
+    /* A load of its own: where size counts, the function above may be called, for any address. */
+    int32_t word;
+    __builtin_memcpy(&word, __builtin_assume_aligned(bytes, 4), sizeof word);
+    return word;
+#else
     return crt_load_word(bytes);
+#endif
 }
 """
 

@@ -117,6 +117,7 @@ def _few_registers(context: Context, optimize: str) -> list[Candidate]:
 
     return (
         pixel_pairs_mul32.candidates(context)
+        + pixel_pairs_mul32.candidates(context, pixel_pairs_mul32.ARMV6M_SOURCES)
         + register_blocks.candidates(context, optimize, register_blocks.ARMV6M)
         or [
             replace(one, objects=True)

@@ -32,6 +32,7 @@ from crtexport.kir.builder import (
     mul,
     sub,
 )
+from crtexport.kir.intrinsics.in_order import word_in_order
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context, Lowered, Lowering
@@ -428,9 +429,10 @@ class IntegerPlanes(Planes):
                     tap = word - shape.starts[i]
                     if tap not in weights:
                         weights[tap] = b.let(f"weight_ky{ky}_kx{tap}", self.kept[ky * width + tap])
-                    totals[i] = b.let(
-                        f"total_ky{ky}_kx{tap}_x{i}", add(totals[i], mul(value, weights[tap]))
-                    )
+                    total = add(totals[i], mul(value, weights[tap]))
+                    if self.taps is None:  # the kernel is for compilers of C
+                        total = word_in_order(total)
+                    totals[i] = b.let(f"total_ky{ky}_kx{tap}_x{i}", total)
         constants = self.constants()
         for i, total in enumerate(totals):
             with b.named(f"x{i}"):

@@ -35,6 +35,7 @@ from crtexport.kir.builder import (
     wrap_add,
     wrap_sub,
 )
+from crtexport.kir.intrinsics.in_order import word_in_order
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.registry import Context, Lowered
 from crtexport.schedules.common.candidates import Candidate
@@ -51,19 +52,26 @@ _HALF = i32(16)
 _MANY = 8
 """Sums of a block that leave hardly a register."""
 
+_ITERATIONS = 8
+"""The fewest that a loop has where compilers of C decide what is in registers around it."""
+
 
 class PairBlocks(Struct, frozen=True):
     """Blocks for a machine: their pixels, channels, and values of their lines that are multiplied
-    in one go, the usual ones first. ``assembled``: whether the hot loops are to be instructions;
-    else compilers of C get other kernels, since gcc 12 sums up many products at once, and spills
-    them."""
+    in one go, the usual ones first. ``assembled``: the hot loops are to be instructions.
+    ``in_order``: the kernels are for compilers of C, which are told to add each product where it
+    stands: gcc 12 would sum up many at once, and spill them."""
 
     blocks: tuple[tuple[int, int, int], ...]
     method: RequantMethod
-    assembled: bool
+    assembled: bool = False
+    in_order: bool = False
 
 
-ARMV6M = PairBlocks(((2, 1, 8), (4, 1, 16), (2, 1, 16)), RequantMethod.MUL32_ONLY, assembled=False)
+ARMV6M = PairBlocks(((2, 1, 8), (4, 1, 16), (2, 1, 16)), RequantMethod.MUL32_ONLY)
+ARMV6M_SOURCES = PairBlocks(
+    ((4, 1, 8), (4, 1, 4), (4, 1, 2)), RequantMethod.MUL32_ONLY, in_order=True
+)
 ARMV7M = PairBlocks(
     ((4, 2, 8), (4, 2, 16), (4, 2, 4), (2, 2, 8)), RequantMethod.MUL64, assembled=True
 )
@@ -82,19 +90,25 @@ def candidates(context: Context, machine: PairBlocks = ARMV6M) -> list[Candidate
         return []
     return [
         Candidate(
-            f"pairs, {block[0]}x{block[1]}, {block[2]} words",
+            f"{'ordered ' * machine.in_order}pairs, {block[0]}x{block[1]}, {block[2]} words",
             functools.partial(_lower, machine, layer, scaling, block),
-            objects=not machine.assembled,
+            objects=not (machine.assembled or machine.in_order), sources=machine.in_order,
         )
-        for block in machine.blocks if _is_worth(block, layer)
+        for block in machine.blocks if _is_worth(block, layer, machine)
     ]
 
 
-def _is_worth(block: tuple[int, int, int], layer: IntegerSumLayer) -> bool:
+def _is_worth(
+    block: tuple[int, int, int], layer: IntegerSumLayer, machine: PairBlocks
+) -> bool:
     """Returns whether there is work for a block. One of many sums has no registers for all else
     that is done behind a loop of one iteration."""
     pixels, channels, step = block
-    enough = pixels * channels < _MANY or 2 * step <= layer.windows.words
+    words = layer.windows.words
+    if machine.in_order:
+        enough = _ITERATIONS * step <= words
+    else:
+        enough = pixels * channels < _MANY or 2 * step <= words
     return enough and pixels <= layer.windows.pixels and channels <= layer.channels
 
 
@@ -129,7 +143,7 @@ def _lower(
         LineTotals(starts, 0, -LIFT), LIFT,
     )
     _PixelPairs(
-        lowering.b, layer, (weights, lines, starts, output), scaling, block, machine.assembled
+        lowering.b, layer, (weights, lines, starts, output), scaling, block, machine
     ).emit(gather)
     return lowering.finish()
 
@@ -140,12 +154,12 @@ class _PixelPairs(BlockedProducts):
     def __init__(
         self, b: KernelBuilder, layer: IntegerSumLayer,
         buffers: tuple[Buffer, Buffer, Buffer, Buffer],
-        scaling: ScalarEpilogue, block: tuple[int, int, int], assembled: bool,
+        scaling: ScalarEpilogue, block: tuple[int, int, int], machine: PairBlocks,
     ) -> None:
         super().__init__(b, layer.windows, layer.channels, block[0])
         self.scaling, (_, self.channels_per_block, self.step) = scaling, block
         self.weights, self.lines, self.starts, self.output = buffers
-        self.assembled = assembled
+        self.assembled, self.in_order = machine.assembled, machine.in_order
 
     def all_channels(self, pixels: list[Expr]) -> None:
         rows = self.rows(pixels)
@@ -216,9 +230,12 @@ class _PixelPairs(BlockedProducts):
                     products = b.let(
                         f"products{place}_p{2 * number}_c{c}", mul(values, weight)
                     )
-                    b.assign(both, wrap_add(both, cast(products, Scalar.I32)))
+                    b.assign(both, self._sum(wrap_add(both, cast(products, Scalar.I32))))
                     upper = shr(products, const(16, Scalar.U32))
-                    b.assign(second, add(second, cast(upper, Scalar.I32)))
+                    b.assign(second, self._sum(add(second, cast(upper, Scalar.I32))))
+
+    def _sum(self, total: Expr) -> Expr:
+        return word_in_order(total) if self.in_order else total
 
     def _apart(self, both: Var, second: Var) -> tuple[Expr, Expr]:
         return self.b.let("total", wrap_sub(both, shl(second, _HALF))), second

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from crtexport.kir import language as kir
 from crtexport.kir.assembly.armv7em.patterns import upper_of_product
-from crtexport.kir.intrinsics.in_order import VALUE
+from crtexport.kir.intrinsics.in_order import FREE
 from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Scalar
 from crtexport.kir.linear_form import linear_form, split_constant
 from crtexport.kir.walk import walk
@@ -326,7 +326,7 @@ class _Walk:
 
     def _call(self, expr: kir.Call) -> int:
         depth = self._deepest(expr.args)
-        if expr.name != VALUE.name:  # which is no instruction
+        if expr.name not in FREE:
             self._count(_SIMPLE, depth)
         return depth
 

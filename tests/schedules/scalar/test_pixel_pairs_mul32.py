@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import crtexport
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.kir.assembly.assemble import assembled
-from crtexport.kir.language import For
-from crtexport.kir.walk import walk
+from crtexport.kir.language import Call, For
+from crtexport.kir.walk import expressions, walk, walk_expr
 from crtexport.lowering import operator_table
 from crtexport.lowering.registry import Context
 from crtexport.mlf.reader import open_package
 from crtexport.schedules.scalar import pixel_pairs_mul32, register_blocks
+from crtexport.schedules.select.choose import by_default
+from crtexport.schedules.variants import variants_of
 from tests.helpers import require, target_of
 from tests.lowered import run
 from tests.tflite_builder import ModelBuilder
@@ -45,10 +48,14 @@ def pointwise(
     return load(folder / "m.tflite")
 
 
-@pytest.mark.parametrize("depth", [1, 16, 37])
+@pytest.mark.parametrize(("depth", "machine", "count"), [
+    (1, pixel_pairs_mul32.ARMV6M, 3), (16, pixel_pairs_mul32.ARMV6M, 3),
+    (37, pixel_pairs_mul32.ARMV6M, 3), (16, pixel_pairs_mul32.ARMV6M_SOURCES, 1),
+    (37, pixel_pairs_mul32.ARMV6M_SOURCES, 2), (64, pixel_pairs_mul32.ARMV6M_SOURCES, 3),
+])
 @pytest.mark.parametrize("zero_point", [-128, 5])
 def test_neighbours_in_a_word_never_touch_each_other(
-    zero_point: int, depth: int, tmp_path: Path
+    zero_point: int, depth: int, machine: pixel_pairs_mul32.PairBlocks, count: int, tmp_path: Path
 ) -> None:
     """The largest and smallest products, of either pixel and of both."""
     weights = np.full((5, depth), 127)
@@ -61,21 +68,25 @@ def test_neighbours_in_a_word_never_touch_each_other(
     value[0, 0, 8, ::2] = 127
     wanted = run(graph, operator_table.lower(context), value.astype(np.int8))
     assert len(np.unique(wanted)) > 3
-    variants = pixel_pairs_mul32.candidates(context)
-    assert len(variants) == 3
+    variants = pixel_pairs_mul32.candidates(context, machine)
+    assert len(variants) == count
     for variant in variants:
         np.testing.assert_array_equal(run(graph, variant.make(), value.astype(np.int8)), wanted)
 
 
+@pytest.mark.parametrize(("machine", "least"), [
+    (pixel_pairs_mul32.ARMV7M, (2, 1)), (pixel_pairs_mul32.ARMV6M_SOURCES, (4, 16)),
+])
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
-def test_blocks_of_two_channels_give_what_the_plain_kernel_does(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+def test_blocks_give_what_the_plain_kernel_does(
+    machine: pixel_pairs_mul32.PairBlocks, least: tuple[int, int], data: st.DataObject,
+    tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Also where pixels or channels are left."""
+    """Also where pixels, channels or values are left; ``least``: pixels and values."""
     draw = data.draw
-    units, pixels = draw(st.integers(4, 9)), draw(st.integers(2, 9))
-    depth = draw(st.integers(1, 40))
+    units, pixels = draw(st.integers(4, 9)), draw(st.integers(least[0], 9))
+    depth = draw(st.integers(least[1], 40))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     weights = rng.choice(np.array([-128, -127, -1, 0, 1, 127]), (units, depth))
     graph = pointwise(
@@ -85,7 +96,7 @@ def test_blocks_of_two_channels_give_what_the_plain_kernel_does(
     context = Context(graph, graph.nodes[0])
     value = rng.choice(np.array([-128, 127, 3]), (1, 1, pixels, depth)).astype(np.int8)
     wanted = run(graph, operator_table.lower(context), value)
-    variants = pixel_pairs_mul32.candidates(context, pixel_pairs_mul32.ARMV7M)
+    variants = pixel_pairs_mul32.candidates(context, machine)
     assert variants
     for variant in variants:
         np.testing.assert_array_equal(run(graph, variant.make(), value), wanted)
@@ -113,18 +124,38 @@ def test_sums_that_may_leave_their_words_and_lone_pixels_get_other_variants(tmp_
         assert len(pixel_pairs_mul32.candidates(Context(graph, graph.nodes[0]))) == count
 
 
-@pytest.mark.qemu
 @pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_compilers_of_c_are_told_the_order_of_sums_on_cortex_m0(emit: str, tmp_path: Path) -> None:
+    """They would put them off, and spill the products; LLVM doesn't."""
+    graph, target = pointwise(tmp_path, np.ones((8, 64), np.int64), pixels=8), "qemu_cortex_m0"
+    context = Context(graph, graph.nodes[0])
+    variants = variants_of(context, target_of(target), "balanced")
+    chosen = by_default(target_of(target), "balanced", emit)(context, variants, 1.0)
+    calls = Counter(
+        expr.name for stmt in walk(chosen.make().kernel.body) for own in expressions(stmt)
+        for expr in walk_expr(own) if isinstance(expr, Call)
+    )
+    assert ("in_order_i32" in calls) == (emit == "c")
+    assert "pairs" in chosen.name
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("emit", "optimize"), [
+    ("c", "balanced"), ("c", "compact"), ("llvm", "balanced"),
+])
 def test_cortex_m0_computes_pointwise_layers_as_the_reference_does(
-    emit: str, tmp_path: Path
+    emit: str, optimize: str, tmp_path: Path
 ) -> None:
-    """Loaded byte by byte, pairs would take as many instructions more as there are products."""
+    """Loaded byte by byte, pairs would take as many instructions more as there are products: so
+    where a compiler that saves code calls what loads from any address."""
     require("qemu-system-arm")
     rng = np.random.default_rng(4)
     weights = rng.integers(-127, 128, (16, 32))
     graph = pointwise(tmp_path, weights, pixels=32, scale=2.0)
     package = tmp_path / "m.tar"
-    crtexport.export(tmp_path / "m.tflite", board="qemu_cortex_m0", emit=emit, output=package)
+    crtexport.export(
+        tmp_path / "m.tflite", board="qemu_cortex_m0", emit=emit, optimize=optimize, output=package
+    )
     (given,) = open_package(package).inputs
     value = rng.integers(-128, 128, (1, 1, 1, 32, 32)).astype(np.int8)
     result = crtexport.run(package, {given.field: value})
