@@ -1,4 +1,5 @@
-"""The runtime's own C: memory functions, 64-bit division, and how cleanly it compiles."""
+"""The runtime's own C: memory functions, 64-bit division and shifts, and how cleanly it compiles.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +12,18 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+import crtexport
 from crtexport.firmware.board import Board, list_boards, load_board
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.firmware.project import write_inputs, write_project
 from crtexport.firmware.run import run
+from crtexport.importers import load
 from crtexport.ir.types import DType
 from crtexport.support import resources
+from tests.differential.network import interpret
 from tests.firmware.handmade import toy_parts
 from tests.helpers import require
+from tests.tflite_builder import ModelBuilder
 
 BOARDS = [*{
     repr((board.target, board.toolchain, board.console, board.counter.kind, board.placement)): board
@@ -43,6 +48,31 @@ int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *inputs, struct tvmgen_toy_outpu
     return 0;
 }
 """
+
+SHIFTS = """\
+#include "tvmgen_toy.h"
+uint64_t __ashldi3(uint64_t, int);
+uint64_t __lshrdi3(uint64_t, int);
+int64_t __ashrdi3(int64_t, int);
+int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *inputs, struct tvmgen_toy_outputs *outputs)
+{
+    const int64_t *a = inputs->a;
+    int64_t *q = outputs->q;
+    for (int i = 0; i < CASES; i++) {
+        for (int count = 0; count < 64; count++) {
+            q[3 * (64 * i + count)] = (int64_t)__ashldi3((uint64_t)a[i], count);
+            q[3 * (64 * i + count) + 1] = (int64_t)__lshrdi3((uint64_t)a[i], count);
+            q[3 * (64 * i + count) + 2] = __ashrdi3(a[i], count);
+        }
+    }
+    return 0;
+}
+"""
+HEADER = (
+    "#include <stdint.h>\nstruct tvmgen_toy_inputs { void *a; void *b; };\n"
+    "struct tvmgen_toy_outputs { void *q; };\n"
+    "int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *, struct tvmgen_toy_outputs *);\n"
+)
 
 
 def _signed(value: int) -> int:
@@ -69,11 +99,6 @@ def test_64_bit_division_is_right(name: str) -> None:
     board = load_board(name)
     require(board.toolchain.compiler[0])
     require(board.runner.command[0])  # type: ignore[union-attr]
-    header = (
-        "#include <stdint.h>\nstruct tvmgen_toy_inputs { void *a; void *b; };\n"
-        "struct tvmgen_toy_outputs { void *q; };\n"
-        "int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *, struct tvmgen_toy_outputs *);\n"
-    )
     if name == "qemu_cortex_m0":
         board = replace(board, stack_size=1024)
     cases = _divisions()
@@ -86,7 +111,7 @@ def test_64_bit_division_is_right(name: str) -> None:
             inputs=(TensorPart("a", "a", DType.INT64, shape),
                     TensorPart("b", "b", DType.INT64, shape)),
             outputs=(TensorPart("q", "q", DType.INT64, (4 * half,)),),
-            header=header, sources={"toy_lib0.c": DIVISIONS.replace("CASES", str(half))},
+            header=HEADER, sources={"toy_lib0.c": DIVISIONS.replace("CASES", str(half))},
         )
         a, b = (np.array(column, dtype=np.int64) for column in zip(*chosen, strict=True))
         found = run(parts, board, [[a, b]], timeout=60).outputs[0][0].reshape(half, 4)
@@ -95,6 +120,44 @@ def test_64_bit_division_is_right(name: str) -> None:
             ua, ub = left % (1 << 64), right % (1 << 64)
             wanted = [quotient, left - quotient * right, _signed(ua // ub), _signed(ua % ub)]
             assert row.tolist() == wanted, (left, right)
+
+
+@pytest.mark.qemu
+def test_64_bit_shifts_are_right_without_libgcc() -> None:
+    board = load_board("qemu_x86")
+    require(board.toolchain.compiler[0])
+    require("qemu-system-i386")
+    rng = random.Random(5)  # noqa: S311
+    values = [0, 1, -1, 1 << 31, (1 << 32) - 1, 1 << 32, -(1 << 63), (1 << 63) - 1]
+    values += [_signed(rng.getrandbits(64)) for _ in range(24)]
+    parts = FirmwareParts(
+        module="toy", inputs=(TensorPart("a", "a", DType.INT64, (len(values),)),),
+        outputs=(TensorPart("q", "q", DType.INT64, (3 * 64 * len(values),)),),
+        header=HEADER, sources={"toy_lib0.c": SHIFTS.replace("CASES", str(len(values)))},
+    )
+    sample = np.array(values, dtype=np.int64)
+    found = run(parts, board, [[sample]], timeout=60).outputs[0][0].reshape(-1, 64, 3)
+    for value, rows in zip(values, found.tolist(), strict=True):
+        for count, row in enumerate(rows):
+            logical = (value % (1 << 64)) >> count
+            assert row == [_signed(value << count), _signed(logical), value >> count], count
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("optimize", ["size", "compact", "balanced"])
+def test_code_that_calls_64_bit_shifts_finds_them(optimize: str, tmp_path: Path) -> None:
+    """LLVM calls them where code is to be small, as in softmax."""
+    require("qemu-system-i386")
+    m = ModelBuilder()
+    x = m.tensor("x", (1, 12), "int8", scale=0.1, zero_point=3)
+    y = m.tensor("y", (1, 12), "int8", scale=1 / 256, zero_point=-128)
+    m.op("SOFTMAX", [x], [y], beta=1.0)
+    model, package = tmp_path / "m.tflite", tmp_path / "m.tar"
+    model.write_bytes(m.build([x], [y]))
+    crtexport.export(model, board="qemu_x86", optimize=optimize, output=package)
+    value = np.random.default_rng(6).integers(-128, 128, (1, 12)).astype(np.int8)
+    result = crtexport.run(package, {"x": value[None]})
+    np.testing.assert_array_equal(result.outputs[0][0], interpret(load(model), [value])[0])
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from crtexport.support.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
 """Instruction sets with MLA, SMULL and LDRD."""
+_I386 = ("i386", "i486", "i586", "i686")
 _SLOW_SUMS = "thumbv7m"
 """The instruction set of Cortex-M3, where MLA takes two cycles and MUL one."""
 _COPIES = (4, 8, 1)
@@ -77,6 +78,8 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return _riscv(context, optimize)
     if target_features.has_few_registers(target):
         return _few_registers(context, optimize)
+    if target.triple.startswith(_I386):
+        return _i386(context, target, optimize)
     if not target.triple.startswith(_ARM):
         return []
     if target_features.has_fpu(target) and (found := _fpu(context, target)) is not None:
@@ -128,6 +131,29 @@ def _few_registers(context: Context, optimize: str) -> list[Candidate]:
             for one in depthwise_planes.candidates(context, plane_geometry.HELD_WORDS)
         ]
     )
+
+
+def _i386(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """Returns the variants for eight registers where instructions have operands in memory, so that
+    weights in variables that have no register cost nothing."""
+    from crtexport.schedules.scalar import (
+        depthwise_planes,
+        pixel_pairs_mul32,
+        plane_geometry,
+        register_blocks,
+    )
+
+    sources = [
+        *pixel_pairs_mul32.candidates(context, pixel_pairs_mul32.I386_SOURCES),
+        *register_blocks.candidates(context, optimize, register_blocks.I386),
+    ]
+    if not sources:
+        return depthwise_planes.candidates(context, plane_geometry.I386_WORDS)
+    pairs = pixel_pairs_mul32.candidates(context, pixel_pairs_mul32.I386)
+    return [
+        *(replace(one, objects=True) for one in pairs or _blocks(context, target)),
+        *(replace(one, sources=True) for one in sources),
+    ]
 
 
 def _arm(context: Context, optimize: str, *, short: bool) -> list[Candidate]:

@@ -125,7 +125,7 @@ def _lower(
     # What may be overwritten by a store to the output is loaded anew, not held in registers.
     plane = lowering.scratch(
         "plane", value, shape.band_rows * shape.words,
-        noalias=layout.method is not RequantMethod.MUL32_ONLY
+        noalias=not layout.few_registers,
     )
     pairs = weight_pairs(shape)
     count = shape.kernel[0] * len(pairs)
@@ -136,7 +136,7 @@ def _lower(
     )
     (kind or IntegerPlanes)(
         lowering.b, shape, pairs, (x, weights, output, plane), taps, scaling, sums.zero_point,
-        copied=copied, few_registers=layout.method is RequantMethod.MUL32_ONLY,
+        copied=copied, few_registers=layout.few_registers,
     ).emit()
     return lowering.finish()
 

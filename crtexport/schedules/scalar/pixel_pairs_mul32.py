@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
@@ -72,6 +73,8 @@ ARMV6M = PairBlocks(((2, 1, 8), (4, 1, 16), (2, 1, 16)), RequantMethod.MUL32_ONL
 ARMV6M_SOURCES = PairBlocks(
     ((4, 1, 8), (4, 1, 4), (4, 1, 2)), RequantMethod.MUL32_ONLY, in_order=True
 )
+I386 = PairBlocks(((2, 1, 16), (2, 1, 8)), RequantMethod.MUL64)
+I386_SOURCES = replace(ARMV6M_SOURCES, method=RequantMethod.MUL64)
 ARMV7M = PairBlocks(
     ((4, 2, 8), (4, 2, 16), (4, 2, 4), (2, 2, 8)), RequantMethod.MUL64, assembled=True
 )

@@ -37,8 +37,9 @@ class PlaneLayout(Struct, frozen=True):
     neighbouring outputs that are made at once, by preference: the first that divides a row; none
     where any number may be. ``held``: most weights of a window that are kept in registers.
     ``paired``: words have two columns that are far from each other (:class:`PairedGeometry`).
-    ``name``: of its variants. ``short_offsets``: loads reach so few words that planes are kept by
-    columns where that puts what a window sees closer together.
+    ``name``: of its variants. ``few_registers``: there are eight, so that values are used up one by
+    one, and loads reach few words, so that planes are kept by columns where that puts what a window
+    sees closer together.
     """
 
     columns: int
@@ -48,16 +49,17 @@ class PlaneLayout(Struct, frozen=True):
     method: RequantMethod
     paired: bool = False
     name: str = "planes"
-    short_offsets: bool = False
+    few_registers: bool = False
 
 
 PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.DSP)
 FLOAT_PAIRS = PlaneLayout(2, Scalar.I32, (), 0, RequantMethod.FPU)
 WORDS = PlaneLayout(1, Scalar.I32, (), 0, RequantMethod.MUL64)
-LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY, short_offsets=True)
+LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY, few_registers=True)
 HELD_WORDS = replace(LONE_WORDS, held=MOST_TAPS, name="held planes")
 """The same for compilers of C: they put values on the stack that have no registers, which takes
 fewer instructions than addresses of scratch."""
+I386_WORDS = replace(HELD_WORDS, method=RequantMethod.MUL64)
 BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
 PAIRED_WORDS = PlaneLayout(
     1, Scalar.I32, (), 0, RequantMethod.MUL64, paired=True, name="paired planes"
@@ -290,7 +292,7 @@ def geometries(context: Context, op: DepthwiseConv2D, layout: PlaneLayout) -> li
         usual = kind.banded(context, op, layout.columns, most)
         others = range(1, min(rows, TALL) + 1)
         found = [usual, *(replace(usual, band=n) for n in others if n != usual.band)]
-        return [_arranged(one) for one in found] if layout.short_offsets else found
+        return [_arranged(one) for one in found] if layout.few_registers else found
     bands = {*range(1, min(rows, TALL) + 1), *_whole(context, op, layout)}
     wide = _PAIRS if layout.paired else _WIDE
     some = (

@@ -21,6 +21,7 @@ import functools
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.types import DType
 from crtexport.kir.builder import KernelBuilder, add, cast, const, i32, load, mul
@@ -93,6 +94,8 @@ ARMV6M = RegisterTiling(
     (3, 2), 1, 4, Scalar.I32, RequantMethod.MUL32_ONLY, (4, 8),
     {"compact": 4, "balanced": 8, "speed": 8}, lifted=True,
 )
+I386 = replace(ARMV6M, method=RequantMethod.MUL64, channels_of_one_pixel=0)
+"""A row that is alone is multiplied as it is: a copy takes four times its memory."""
 
 
 def candidates(context: Context, optimize: str, tiling: RegisterTiling = ARMV7M) -> list[Candidate]:

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The 64-bit divisions that compilers call on 32-bit x86, where there is no libgcc. */
+/* The 64-bit divisions that compilers call on 32-bit x86, and the shifts that LLVM calls where code
+   is to be small, where there is no libgcc. */
 #include <stdint.h>
 
 uint64_t __udivdi3(uint64_t a, uint64_t b);
 uint64_t __umoddi3(uint64_t a, uint64_t b);
 int64_t __divdi3(int64_t a, int64_t b);
 int64_t __moddi3(int64_t a, int64_t b);
+uint64_t __ashldi3(uint64_t a, int count);
+uint64_t __lshrdi3(uint64_t a, int count);
+int64_t __ashrdi3(int64_t a, int count);
 
 /* high:low / b, for high < b, so that the quotient has 32 bits. */
 static uint32_t divide_64_by_32(uint32_t high, uint32_t low, uint32_t b, uint32_t *rest)
@@ -89,4 +93,41 @@ int64_t __moddi3(int64_t a, int64_t b)
 
     (void)divide(magnitude(a), magnitude(b), &rest);
     return (int64_t)(a < 0 ? 0u - rest : rest);
+}
+
+/* The shifts are made of those of 32 bits, so that no compiler makes calls of them again. The count
+   is 0 to 63. */
+static uint64_t joined(uint32_t high, uint32_t low)
+{
+    return ((uint64_t)high << 32) | low;
+}
+
+uint64_t __ashldi3(uint64_t a, int count)
+{
+    uint32_t high = (uint32_t)(a >> 32);
+    uint32_t low = (uint32_t)a;
+
+    if (count >= 32) {
+        return joined(low << (count - 32), 0);
+    }
+    return count == 0 ? a : joined((high << count) | (low >> (32 - count)), low << count);
+}
+
+uint64_t __lshrdi3(uint64_t a, int count)
+{
+    uint32_t high = (uint32_t)(a >> 32);
+    uint32_t low = (uint32_t)a;
+
+    if (count >= 32) {
+        return joined(0, high >> (count - 32));
+    }
+    return count == 0 ? a : joined(high >> count, (low >> count) | (high << (32 - count)));
+}
+
+int64_t __ashrdi3(int64_t a, int count)
+{
+    uint64_t ones = a < 0 ? ~(uint64_t)0 : 0u;
+
+    /* What is shifted in from above are copies of the sign. */
+    return (int64_t)(__lshrdi3((uint64_t)a ^ ones, count) ^ ones);
 }

@@ -52,6 +52,7 @@ def pointwise(
     (1, pixel_pairs_mul32.ARMV6M, 3), (16, pixel_pairs_mul32.ARMV6M, 3),
     (37, pixel_pairs_mul32.ARMV6M, 3), (16, pixel_pairs_mul32.ARMV6M_SOURCES, 1),
     (37, pixel_pairs_mul32.ARMV6M_SOURCES, 2), (64, pixel_pairs_mul32.ARMV6M_SOURCES, 3),
+    (37, pixel_pairs_mul32.I386, 2), (37, pixel_pairs_mul32.I386_SOURCES, 2),
 ])
 @pytest.mark.parametrize("zero_point", [-128, 5])
 def test_neighbours_in_a_word_never_touch_each_other(
@@ -124,13 +125,16 @@ def test_sums_that_may_leave_their_words_and_lone_pixels_get_other_variants(tmp_
         assert len(pixel_pairs_mul32.candidates(Context(graph, graph.nodes[0]))) == count
 
 
+@pytest.mark.parametrize("board", ["qemu_cortex_m0", "qemu_x86"])
 @pytest.mark.parametrize("emit", ["c", "llvm"])
-def test_compilers_of_c_are_told_the_order_of_sums_on_cortex_m0(emit: str, tmp_path: Path) -> None:
+def test_compilers_of_c_are_told_the_order_of_sums_where_registers_are_few(
+    emit: str, board: str, tmp_path: Path
+) -> None:
     """They would put them off, and spill the products; LLVM doesn't."""
-    graph, target = pointwise(tmp_path, np.ones((8, 64), np.int64), pixels=8), "qemu_cortex_m0"
+    graph, target = pointwise(tmp_path, np.ones((8, 64), np.int64), pixels=8), target_of(board)
     context = Context(graph, graph.nodes[0])
-    variants = variants_of(context, target_of(target), "balanced")
-    chosen = by_default(target_of(target), "balanced", emit)(context, variants, 1.0)
+    variants = variants_of(context, target, "balanced")
+    chosen = by_default(target, "balanced", emit)(context, variants, 1.0)
     calls = Counter(
         expr.name for stmt in walk(chosen.make().kernel.body) for own in expressions(stmt)
         for expr in walk_expr(own) if isinstance(expr, Call)
@@ -140,21 +144,22 @@ def test_compilers_of_c_are_told_the_order_of_sums_on_cortex_m0(emit: str, tmp_p
 
 
 @pytest.mark.qemu
+@pytest.mark.parametrize("board", ["qemu_cortex_m0", "qemu_x86"])
 @pytest.mark.parametrize(("emit", "optimize"), [
     ("c", "balanced"), ("c", "compact"), ("llvm", "balanced"),
 ])
-def test_cortex_m0_computes_pointwise_layers_as_the_reference_does(
-    emit: str, optimize: str, tmp_path: Path
+def test_machines_of_eight_registers_compute_pointwise_layers_as_the_reference_does(
+    emit: str, optimize: str, board: str, tmp_path: Path
 ) -> None:
     """Loaded byte by byte, pairs would take as many instructions more as there are products: so
     where a compiler that saves code calls what loads from any address."""
-    require("qemu-system-arm")
+    require("qemu-system-i386" if board == "qemu_x86" else "qemu-system-arm")
     rng = np.random.default_rng(4)
     weights = rng.integers(-127, 128, (16, 32))
     graph = pointwise(tmp_path, weights, pixels=32, scale=2.0)
     package = tmp_path / "m.tar"
     crtexport.export(
-        tmp_path / "m.tflite", board="qemu_cortex_m0", emit=emit, optimize=optimize, output=package
+        tmp_path / "m.tflite", board=board, emit=emit, optimize=optimize, output=package
     )
     (given,) = open_package(package).inputs
     value = rng.integers(-128, 128, (1, 1, 1, 32, 32)).astype(np.int8)

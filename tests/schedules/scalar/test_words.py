@@ -236,7 +236,7 @@ def test_lines_hold_every_tap_once(
 
 @pytest.mark.parametrize("variant", [
     plane_geometry.PAIRS, plane_geometry.WORDS, plane_geometry.LONE_WORDS,
-    plane_geometry.HELD_WORDS, plane_geometry.BYTES,
+    plane_geometry.HELD_WORDS, plane_geometry.I386_WORDS, plane_geometry.BYTES,
 ])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
@@ -280,7 +280,7 @@ def test_planes_take_any_window(
 
 @pytest.mark.parametrize("variant", [
     plane_geometry.PAIRS, plane_geometry.WORDS, plane_geometry.LONE_WORDS,
-    plane_geometry.HELD_WORDS, plane_geometry.BYTES,
+    plane_geometry.HELD_WORDS, plane_geometry.I386_WORDS, plane_geometry.BYTES,
 ])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
