@@ -207,6 +207,14 @@ def _load(type_: Scalar, element: Scalar) -> str:
     )
 
 
+_KEEP_OLDER = """\
+#if defined(__GNUC__) && !defined(__clang__)
+        /* GCC (12 at least) takes the store for one of all lanes, and drops older ones to them. */
+        __asm__ volatile("" : : "m"(*(const char (*)[%d])to));
+#endif
+"""
+
+
 def _store(type_: Scalar, element: Scalar) -> str:
     vector, c = vector_type(type_), STORAGE[element]
     letter, predicate = _names(type_, element)
@@ -218,6 +226,7 @@ def _store(type_: Scalar, element: Scalar) -> str:
         f"    if (count == {type_.lanes}) {{\n"
         f"        vstr{letter}q_{suffix}(to, {value});\n"
         "    } else {\n"
+        f"{_KEEP_OLDER % (type_.lanes * element.itemsize)}"
         f"        vstr{letter}q_p_{suffix}(to, {value}, {predicate});\n"
         "    }\n"
     )
