@@ -25,6 +25,7 @@ from crtexport.mlf.libraries import locate
 from crtexport.support.errors import CrtExportError, RunFailedError
 from crtexport.support.outputs.folders import settle
 from crtexport.support.short import count, line, sizes, table
+from crtexport.support.this_processor import check_processor
 
 _MEASURED = "crt_counter"
 _NANOSECONDS = 1_000_000_000
@@ -208,6 +209,8 @@ def run_all(
             location=(board.name, "runner"),
             hint="`crtexport build` makes its firmware, to be flashed",
         )
+    if isinstance(board.runner, NativeRunner):
+        check_processor(board.cpu.name, board.cpu.features, board.name)
     _find_compiler(board)
     if isinstance(board.runner, QemuRunner):
         find_tool(board.runner.command[0], board.runner.package)

@@ -31,6 +31,7 @@ from crtexport.pipeline.driver import Emit, Optimize
 from crtexport.pipeline.options import ExportChanges
 from crtexport.simulation.runtimes import RuntimeName, find_runtime
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.support.this_processor import check_processor
 
 OURS = "crtexport"
 ROUNDS = 31
@@ -88,11 +89,12 @@ def bench_host(
     its format; both run under the Python that ``CRTEXPORT_LITERT_PYTHON`` names, or this one. A
     runtime that isn't installed is named in the result, which then has the other times. ``changes``
     are those of :func:`crtexport.export`. Raises CrtExportError for a board that isn't this
-    computer, and what exporting raises.
+    computer, or whose code it can't run, and what exporting raises.
     """
     chosen = driver.resolve_board(board)
     if not chosen.hosted:
         raise CrtExportError("this board is not this computer", location=chosen.name)
+    check_processor(chosen.cpu.name, chosen.cpu.features, chosen.name)
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
         folder = Path(name)
         changes |= {"system_lib": False}

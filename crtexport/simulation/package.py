@@ -15,6 +15,7 @@ from crtexport.mlf.reader import Package
 from crtexport.simulation.library import LoadedCode, build_shared, load_objects
 from crtexport.simulation.simulation import Simulation
 from crtexport.support.errors import CrtExportError
+from crtexport.support.this_processor import check_processor
 
 
 def simulate_package(
@@ -123,6 +124,9 @@ def _library(package: Package, device_code: Sequence[Path]) -> LoadedCode:
             "the package has neither C sources nor objects", location=str(package.path)
         )
     sections = list(package.section.modules.values()) if package.section else []
+    if objects and package.section:
+        abi = package.section.abi
+        check_processor(abi.cpu, abi.features, str(package.path))
     try:
         if device_code or any(section.externals for section in sections):
             return _linked(package, sections, device_code)
