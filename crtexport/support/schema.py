@@ -122,16 +122,23 @@ def decode_json(kind: type[R], content: bytes) -> R:
             return json.decode(content, type=kind)
         except ValidationError:  # about the first problem only, and without keys of dictionaries
             return record(kind, json.decode(content))
-    except UnicodeDecodeError as error:
-        raise InvalidDataError([Problem((), f"not valid JSON: {error}")]) from None
     except RecursionError:
         raise InvalidDataError([Problem((), "not valid JSON: nested too deeply")]) from None
-    except DecodeError as error:
-        problem = re.sub(" - at `.*", "", str(error)).removeprefix("JSON is malformed: ")
-        problem = re.sub(
-            r" \(byte (\d+)\)", lambda found: _line_and_column(content, int(found[1])), problem
-        )
-        raise InvalidDataError([Problem((), f"not valid JSON: {problem}")]) from None
+    except (UnicodeDecodeError, DecodeError) as error:
+        problem = f"not valid JSON: {_in_own_words(error, content)}"
+        raise InvalidDataError([Problem((), problem)]) from None
+
+
+def _in_own_words(error: Exception, content: bytes) -> str:
+    """Returns an error of msgspec's in the words of all of its releases, with line and column."""
+    try:
+        content.decode()
+    except UnicodeDecodeError as wrong:  # since 0.23 msgspec has an error of its own for this
+        return str(wrong)
+    problem = re.sub(" - at `.*", "", str(error)).removeprefix("JSON is malformed: ")
+    return re.sub(
+        r" \(byte (\d+)\)", lambda found: _line_and_column(content, int(found[1])), problem
+    )
 
 
 def _line_and_column(content: bytes, position: int) -> str:
