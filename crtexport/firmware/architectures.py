@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from crtexport.support import resources
 from crtexport.support.schema import ContradictionError, did_you_mean
-
-X86_32 = ("i386", "i486", "i586", "i686")
+from crtexport.support.target import X86_32
 
 M_PROFILE = {
     "v6m": "ARMv6-M", "v7m": "ARMv7-M", "v7em": "ARMv7E-M", "v8m.base": "ARMv8-M Baseline",

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from crtexport.firmware.architectures import M_PROFILE, X86_32, rules_of
+from crtexport.firmware.architectures import M_PROFILE, rules_of
 from crtexport.firmware.board_schema import Board, Cpu
 from crtexport.firmware.cflag_rules import check_flags
 from crtexport.support.schema import ContradictionError, nearest
+from crtexport.support.target import X86_32
 
 NAMES = Path(__file__).with_name("llvm_names.json")
 

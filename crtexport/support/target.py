@@ -6,6 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+X86_32 = ("i386", "i486", "i586", "i686")
+"""The architectures of 32-bit x86 in LLVM's triples."""
+
 
 class Flash(Struct, frozen=True, kw_only=True):
     """Caches before a flash, in bytes, 0 for none, of lines of ``line`` bytes; ``wait_states``: the
@@ -41,6 +44,11 @@ class Target(Struct, frozen=True):
     reloc: str = "static"  # or "pic"
     cflags: tuple[str, ...] = ()  # what a C compiler needs to agree with all this
     flash: Flash | None = None
+
+    @property
+    def is_i386(self) -> bool:
+        """Returns whether this is 32-bit x86."""
+        return self.triple.split("-")[0] in X86_32
 
     @property
     def int_bits(self) -> Literal[16, 32]:

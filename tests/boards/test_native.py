@@ -99,9 +99,7 @@ def test_code_with_instructions_that_a_processor_lacks_is_refused(
     assert "`native`" in caught.value.hint
 
 
-def test_nothing_runs_what_this_computer_cannot(
-    tmp_path: Path, processors: Path
-) -> None:
+def test_nothing_runs_what_this_computer_cannot(tmp_path: Path, processors: Path) -> None:
     """Programs would end by a signal, and simulations take this process with them."""
     b = GraphBuilder()
     x = b.input(1, 4)

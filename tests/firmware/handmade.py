@@ -15,6 +15,14 @@ struct tvmgen_toy_outputs { void *y; void *g; };
 int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *inputs, struct tvmgen_toy_outputs *outputs);
 """
 
+ANY_HEADER = """\
+#include <stdint.h>
+struct tvmgen_toy_inputs { void *a; void *b; };
+struct tvmgen_toy_outputs { void *q; };
+int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *, struct tvmgen_toy_outputs *);
+"""
+"""Of a model with one output and one or two inputs of any type."""
+
 SOURCE = """\
 #include "tvmgen_toy.h"
 #include <string.h>

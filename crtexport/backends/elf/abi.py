@@ -43,7 +43,7 @@ def elf_abi(target: Target) -> ElfTarget:
     order = target.little_endian
     if arch == "x86_64":
         return ElfTarget(EM_X86_64, 64, address=1, large=0x10000000)
-    if arch in ("i386", "i486", "i586", "i686"):
+    if target.is_i386:
         return ElfTarget(_EM_386, 32, address=1, rela=False)
     if arch.startswith("aarch64"):
         return ElfTarget(_EM_AARCH64, 64, address=257, little_endian=order)

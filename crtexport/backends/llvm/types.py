@@ -143,12 +143,6 @@ def normalized_triple(target: Target) -> str:
     return "-".join(parts)
 
 
-def is_i386(target: Target) -> bool:
-    """Returns whether this is 32-bit x86, where callers align the stack less than LLVM assumes."""
-    arch = target.triple.split("-")[0]
-    return arch in ("i386", "i486", "i586", "i686")
-
-
 def has_half_conversions(target: Target) -> bool:
     """Returns whether the processor converts between half and float."""
     return target.float_abi != "soft" and not _HALF_CONVERSIONS.isdisjoint(target.features)
@@ -199,7 +193,7 @@ class ModuleText(Struct):
         """Returns the whole module around the definitions in ``body``; ``name`` ends as its file
         symbol."""
         flags = []
-        if is_i386(self.target):
+        if self.target.is_i386:  # callers align the stack less than LLVM assumes
             align = self.target.stack_align
             flags.append(self.add_metadata(f'!{{i32 1, !"override-stack-alignment", i32 {align}}}'))
         if self.target.abi:

@@ -19,7 +19,6 @@ from crtexport.support.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
 """Instruction sets with MLA, SMULL and LDRD."""
-_I386 = ("i386", "i486", "i586", "i686")
 _SLOW_SUMS = "thumbv7m"
 """The instruction set of Cortex-M3, where MLA takes two cycles and MUL one."""
 _COPIES = (4, 8, 1)
@@ -78,7 +77,7 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return _riscv(context, optimize)
     if target_features.has_few_registers(target):
         return _few_registers(context, optimize)
-    if target.triple.startswith(_I386):
+    if target.is_i386:
         return _i386(context, target, optimize)
     if not target.triple.startswith(_ARM):
         return []

@@ -430,7 +430,7 @@ class IntegerPlanes(Planes):
                     if tap not in weights:
                         weights[tap] = b.let(f"weight_ky{ky}_kx{tap}", self.kept[ky * width + tap])
                     total = add(totals[i], mul(value, weights[tap]))
-                    if self.taps is None:  # the kernel is for compilers of C
+                    if self.taps is None:  # else compilers of C would put off what is in variables
                         total = word_in_order(total)
                     totals[i] = b.let(f"total_ky{ky}_kx{tap}_x{i}", total)
         constants = self.constants()

@@ -52,7 +52,6 @@ from crtexport.schedules.scalar.requantize_mul32 import Mul32Epilogue
 _HALF = i32(16)
 _MANY = 8
 """Sums of a block that leave hardly a register."""
-
 _ITERATIONS = 8
 """The fewest that a loop has where compilers of C decide what is in registers around it."""
 

@@ -291,15 +291,15 @@ def geometries(context: Context, op: DepthwiseConv2D, layout: PlaneLayout) -> li
         most = next((n for n in counts if columns % n == 0), counts[0])
         usual = kind.banded(context, op, layout.columns, most)
         others = range(1, min(rows, TALL) + 1)
-        found = [usual, *(replace(usual, band=n) for n in others if n != usual.band)]
-        return [_arranged(one) for one in found] if layout.few_registers else found
+        by_rows = [usual, *(replace(usual, band=n) for n in others if n != usual.band)]
+        return [_arranged(one) for one in by_rows] if layout.few_registers else by_rows
     bands = {*range(1, min(rows, TALL) + 1), *_whole(context, op, layout)}
     wide = _PAIRS if layout.paired else _WIDE
-    some = (
+    found = (
         kind.banded(context, op, layout.columns, count, band)
         for count in range(1, min(columns, wide) + 1) for band in sorted(bands)
     )
-    return sorted((one for one in some if one.ends_in_words), key=lambda one: one.cycles)
+    return sorted((one for one in found if one.ends_in_words), key=lambda one: one.cycles)
 
 
 def _arranged(by_rows: PlaneGeometry) -> PlaneGeometry:

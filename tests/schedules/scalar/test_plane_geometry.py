@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Activation, DepthwiseConv2D
 from crtexport.ir.ops.base import Padding2D
-from crtexport.ir.types import DType, Quantization
 from crtexport.kir import language as kir
 from crtexport.kir.linear_form import split_constant
 from crtexport.kir.walk import expressions, walk, walk_expr
@@ -22,22 +21,19 @@ from crtexport.schedules.scalar.plane_geometry import LONE_WORDS, WORDS, geometr
 from crtexport.schedules.select.choose import by_default
 from crtexport.schedules.variants import variants_of
 from tests.helpers import target_of
-from tests.plan.graphs import GraphBuilder
+from tests.schedules.scalar.test_paired_planes import layer as depthwise
 
 
 def layer(
     shape: tuple[int, int, int], kernel: tuple[int, int] = (3, 3), stride: tuple[int, int] = (1, 1)
 ) -> Graph:
     """A depthwise layer with as many outputs as it has inputs if ``stride`` is 1, and a ReLU."""
-    b = GraphBuilder()
-    x = b.input(1, *shape, dtype=DType.INT8, quant=Quantization((0.05,), (-7,)))
-    values = np.random.default_rng(2).integers(-127, 128, (1, *kernel, shape[2])).astype(np.int8)
-    w = b.constant(values, Quantization((0.01,) * shape[2], (0,) * shape[2], axis=3))
+    values = np.random.default_rng(2).integers(-127, 128, (1, *kernel, shape[2]))
     sides = ((taps // 2, (taps - 1) // 2) for taps in kernel)
     op = DepthwiseConv2D(
         stride=stride, padding=Padding2D(*itertools.chain(*sides)), activation=Activation.RELU
     )
-    return b.finish(b.node(op, x, w, quant=Quantization((0.3,), (-128,))))
+    return depthwise((1, *shape), values, op)
 
 
 @settings(max_examples=60, deadline=None)
